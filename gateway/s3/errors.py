@@ -1,0 +1,111 @@
+"""S3's errors: codes, status and XML, and the one map from the fence's failures to S3's.
+
+Source of codes and status: the S3 API reference, "Error responses"; of the fence's: docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape
+
+from gateway.core.errors import FenceError, Reason
+
+
+class S3Error(Exception):
+    """An error as S3 would answer it. The message is what the client reads; it never holds a secret."""
+
+    def __init__(self, code: str, message: str, status: int | None = None, **elements: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = STATUS_OF_CODE[code] if status is None else status
+        self.elements = elements
+
+
+STATUS_OF_CODE: dict[str, int] = {
+    "AccessDenied": 403,
+    "AuthorizationHeaderMalformed": 400,
+    "AuthorizationQueryParametersError": 400,
+    "BadDigest": 400,
+    "BadRequest": 400,
+    "EntityTooLarge": 400,
+    "FencingTokenRequired": 428,
+    "IncompleteBody": 400,
+    "InternalError": 500,
+    "InvalidAccessKeyId": 403,
+    "InvalidArgument": 400,
+    "InvalidBucketName": 400,
+    "InvalidDigest": 400,
+    "InvalidRequest": 400,
+    "InvalidSecurity": 403,
+    "InvalidToken": 400,
+    "InvalidURI": 400,
+    "KeyTooLongError": 400,
+    "MalformedXML": 400,
+    "MalformedTrailerError": 400,
+    "MaxMessageLengthExceeded": 400,
+    "MetadataTooLarge": 400,
+    "MethodNotAllowed": 405,
+    "MissingContentLength": 411,
+    "NoSuchBucket": 404,
+    "NoSuchKey": 404,
+    "NoSuchUpload": 404,
+    "NotImplemented": 501,
+    "PreconditionFailed": 412,
+    "RequestHeaderSectionTooLarge": 400,
+    "RequestTimeTooSkewed": 403,
+    "RequestTimeout": 400,
+    "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
+    "SlowDown": 503,
+    "XAmzContentChecksumMismatch": 400,
+    "XAmzContentSHA256Mismatch": 400,
+}
+
+CODE_OF_REASON: dict[Reason, str] = {
+    Reason.STALE_TOKEN: "PreconditionFailed",
+    Reason.SEALED: "PreconditionFailed",
+    Reason.TOKEN_REQUIRED: "FencingTokenRequired",
+    Reason.TOKEN_INVALID: "InvalidArgument",
+    Reason.KEY_INVALID: "InvalidArgument",
+    Reason.NOT_SIGNED: "InvalidArgument",
+    Reason.KEY_MISMATCH: "InvalidArgument",
+    Reason.KEY_DENIED: "AccessDenied",
+    Reason.OPERATION_NOT_FENCED: "NotImplemented",
+    Reason.HANDOVER_PENDING: "SlowDown",
+    Reason.IN_DOUBT: "SlowDown",
+    Reason.STATE_MOVED: "SlowDown",
+    Reason.OVERLOADED: "SlowDown",
+    Reason.DRAINING: "ServiceUnavailable",
+    Reason.STORE_UNAVAILABLE: "ServiceUnavailable",
+    Reason.UPSTREAM_UNAVAILABLE: "ServiceUnavailable",
+}
+
+
+def of_fence(error: FenceError) -> S3Error:
+    """The S3 error that tells a failure of the fence, with all its facts as elements."""
+    code = CODE_OF_REASON[error.reason]
+    elements: dict[str, str] = {}
+    if code == "PreconditionFailed":
+        elements["Condition"] = "X-Fencing-Token"
+    if error.argument is not None:
+        elements["ArgumentName"], elements["ArgumentValue"] = error.argument
+    elements["FencingReason"] = error.reason.value
+    for name, value in (("FencingKey", error.key), ("FencingToken", error.token), ("FencingFloor", error.floor)):
+        if value is not None:
+            elements[name] = str(value)
+    elements["FencingOutcome"] = error.outcome.value
+    return S3Error(code, error.message, **elements)
+
+
+def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> bytes:
+    """The body of an error answer (S3 API reference, "REST error responses")."""
+    parts = [f"<Code>{error.code}</Code>", f"<Message>{_text(error.message)}</Message>"]
+    parts += [f"<{name}>{_text(value)}</{name}>" for name, value in error.elements.items()]
+    parts += [f"<Resource>{_text(resource)}</Resource>", f"<RequestId>{request_id}</RequestId>"]
+    parts.append(f"<HostId>{host_id}</HostId>")
+    return ('<?xml version="1.0" encoding="UTF-8"?>\n<Error>' + "".join(parts) + "</Error>").encode()
+
+
+def _text(value: str) -> str:
+    """Escaped for XML 1.0, which cannot hold control characters or lone surrogates at all."""
+    return escape("".join(c if c.isprintable() else "�" for c in value))

@@ -1,0 +1,137 @@
+"""A request's head as values: target, bucket, object key, query and headers, exactly as they were sent.
+
+Nothing here re-encodes: signatures cover the bytes of the wire, and the upstream gets them back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from gateway.s3.errors import S3Error
+
+MAX_KEY_BYTES = 1024
+"""S3 API reference, "Object key naming guidelines": 1,024 bytes of UTF-8."""
+
+
+class Headers:
+    """Header fields in their order; names lower-cased, values as text (UTF-8, else surrogate escapes)."""
+
+    __slots__ = ("_first", "pairs")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.pairs = tuple(pairs)
+        first: dict[str, str] = {}
+        for name, value in self.pairs:
+            first.setdefault(name, value)
+        self._first = first
+
+    @classmethod
+    def of_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """From the wire's bytes."""
+        return cls((n.decode("latin-1").lower(), v.decode("utf-8", "surrogateescape")) for n, v in raw)
+
+    def get(self, name: str) -> str | None:
+        """The first field of that (lower-case) name."""
+        return self._first.get(name)
+
+    def all(self, name: str) -> list[str]:
+        """Every field of that name, in order."""
+        return [v for n, v in self.pairs if n == name] if name in self._first else []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._first
+
+    def names(self) -> Iterable[str]:
+        """The distinct names."""
+        return self._first.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """One S3 request up to its body.
+
+    `raw_path` and `raw_query` are the target as sent (percent-encoded, query without its `?`);
+    `canonical_path` is the path that the signature covers, which for virtual-host style and path style alike is
+    the path as sent. `bucket` and `key` are decoded; `key` is None where the target names none."""
+
+    method: str
+    raw_path: str
+    raw_query: str
+    headers: Headers
+    query: tuple[tuple[str, str], ...]
+    bucket: str | None
+    key: str | None
+    raw_key: str
+    """The object key as sent, still percent-encoded; empty where there is none."""
+
+    def param(self, name: str) -> str | None:
+        """The first value of a query parameter, decoded; None where it is absent."""
+        for n, v in self.query:
+            if n == name:
+                return v
+        return None
+
+
+def parse_head(
+    method: str, target: str, headers: Headers, virtual_host_suffixes: tuple[str, ...] = ()
+) -> RequestHead:
+    """Split a request's target into bucket, key and query.
+
+    `target` is the request line's, in origin form (`/b/k?q`) or absolute form. A host that ends in one of
+    `virtual_host_suffixes` (without leading dot) names the bucket by what stands before it. Raises `S3Error`
+    for a target that S3 would refuse."""
+    host = headers.get("host") or ""
+    if not target.startswith("/"):
+        scheme, separator, rest = target.partition("://")
+        if not separator or scheme.lower() not in ("http", "https"):
+            raise S3Error("InvalidURI", "Couldn't parse the specified URI.")
+        slash = min((i for i in (rest.find("/"), rest.find("?")) if i >= 0), default=len(rest))
+        host, target = rest[:slash], rest[slash:]  # RFC 9112, 3.2.2: the target's host overrides the field
+        if not target.startswith("/"):
+            target = "/" + target
+    raw_path, _, raw_query = target.partition("?")
+    bucket, raw_key = _bucket_of_host(host, virtual_host_suffixes), raw_path[1:]
+    if bucket is None:
+        raw_bucket, _, raw_key = raw_path[1:].partition("/")
+        bucket = _decode(raw_bucket) or None
+        if bucket is None and raw_key:
+            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName="")
+    key = _decode(raw_key) if raw_key else None
+    if key is not None and len(key.encode()) > MAX_KEY_BYTES:
+        raise S3Error(
+            "KeyTooLongError",
+            "Your key is too long",
+            Size=str(len(key.encode())),
+            MaxSizeAllowed=str(MAX_KEY_BYTES),
+        )
+    return RequestHead(method, raw_path, raw_query, headers, parse_query(raw_query), bucket, key, raw_key)
+
+
+def parse_query(raw_query: str) -> tuple[tuple[str, str], ...]:
+    """Decoded pairs in their order; a name without `=` has the empty value. `+` is a plus sign, as on S3's paths,
+    only where it is percent-encoded: a bare one in a query means a space."""
+    if not raw_query:
+        return ()
+    pairs = []
+    for item in raw_query.split("&"):
+        if item:
+            name, _, value = item.partition("=")
+            pairs.append((_decode(name.replace("+", " ")), _decode(value.replace("+", " "))))
+    return tuple(pairs)
+
+
+def _bucket_of_host(host: str, suffixes: tuple[str, ...]) -> str | None:
+    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    for suffix in suffixes:
+        if name.lower().endswith("." + suffix):
+            return name[: -len(suffix) - 1].lower()
+    return None
+
+
+def _decode(raw: str) -> str:
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise S3Error("InvalidURI", "Couldn't parse the specified URI.") from error

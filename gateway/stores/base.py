@@ -1,0 +1,205 @@
+"""What the gateway asks of its store: whole decisions, never get and set.
+
+Each method is one conditional statement or one transaction. A method that returns has made its effect
+durable, unless its docstring says *lazy*: lazy writes are queued in order and reach the disk with the next
+commit, at the latest `LAZY_FLUSH_S` later; losing them in a crash costs waiting or history, never safety.
+
+Every method raises `StoreUnavailable` when the store cannot do it (disk full, corrupt, locked, closed). Then
+the effect may or may not have happened; the caller must fail closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+LAZY_FLUSH_S = 0.2
+"""The longest a lazy write waits for a commit, in seconds."""
+
+
+class StoreUnavailable(Exception):
+    """The store could not do what it was asked; the message says why, for a person."""
+
+
+class StoreLocked(StoreUnavailable):
+    """Another gateway has this database. The message names it as far as it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The durable state of one fence key. An unknown key is all zeros.
+
+    Invariant: `0 <= completed_floor <= floor` and `sealed_token <= floor`; none of the three ever falls.
+    """
+
+    key: str
+    floor: int = 0
+    completed_floor: int = 0
+    sealed_token: int = 0
+    """The highest token that has been sealed: a write of it is refused like a lower one (R3)."""
+    shadow_floor: int = 0
+    """What the floor would be had every rule in mode `observe` been enforced (R11)."""
+    raised_at: float = 0.0
+    """Wall-clock time of the last raise, seconds since the epoch; 0 for never. For people only."""
+
+
+class UploadState(StrEnum):
+    OPEN = "open"
+    COMPLETED = "completed"
+    REVOKED = "revoked"
+    """Overtaken by a higher token and not yet aborted upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The binding of a multipart upload to the key and token that created it (R6)."""
+
+    upload_id: str
+    bucket: str
+    object_key: str
+    fence_key: str
+    token: int
+    nonce: str
+    state: UploadState = UploadState.OPEN
+    etag: str | None = None
+    """The ETag that Complete answered, once `state` is COMPLETED."""
+    changed_at: float = 0.0
+    """Wall-clock time of the last change of state, seconds since the epoch."""
+
+
+class EventKind(StrEnum):
+    RAISED = "raised"
+    HANDED_OVER = "handed-over"
+    SEALED = "sealed"
+    REFUSED = "refused"
+    WOULD_REFUSE = "would-refuse"
+    """Rule in mode `observe`: what enforcement would have refused."""
+    IN_DOUBT = "in-doubt"
+    SETTLED_BY_TIMEOUT = "settled-by-timeout"
+    UPLOAD_REVOKED = "upload-revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a fence key's history. `serial` and `at` are given by the store."""
+
+    key: str
+    kind: EventKind
+    token: int
+    floor: int
+    detail: str = ""
+    """For people: the operation and object, the operator's reason, the refusal's reason."""
+    request_id: str = ""
+    count: int = 1
+    """How many alike (same key, kind, token, detail) came in a row and were written as one."""
+    at: float = 0.0
+    serial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the store knows about how the last run ended."""
+
+    clean: bool
+    """True when nothing that an earlier run sent can still be unsettled: a clean stop under the same
+    fencing rules, or a database that has never served."""
+    reason: str
+    """For people: why it is unclean; empty when clean."""
+
+
+class Store(Protocol):
+    """Floors, bindings, owners and history, durable."""
+
+    async def start(self, rules_digest: str) -> Start:
+        """Open, lock to this process, migrate; durably remove the clean mark before returning.
+
+        `rules_digest` stands for the fencing rules: when it differs from that of the last run, objects may
+        have been written under other keys, and the start is unclean. Raises `StoreLocked` when another
+        process has the database."""
+        ...
+
+    async def stop(self, *, clean: bool) -> None:
+        """Flush what is queued, then, last of all, leave the clean mark if `clean`; close and unlock."""
+        ...
+
+    async def check(self) -> None:
+        """Prove by a durable write that the store can still raise floors (for `/readyz`)."""
+        ...
+
+    async def fence(self, key: str) -> Fence:
+        """The durable state of `key`, through a bounded cache; never a state that is not yet durable."""
+        ...
+
+    async def raise_floor(self, key: str, token: int, event: Event | None = None) -> Fence:
+        """Raise the floor of `key` to at least `token`; answer the state after it, durable.
+
+        A floor at or above `token` stays as it is. `event` is recorded in the same transaction if (and only
+        if) the floor rose."""
+        ...
+
+    async def raise_shadow(self, key: str, token: int) -> Fence:
+        """The same for the shadow floor (mode `observe`). Lazy in durability, exact in the answer."""
+        ...
+
+    def complete_handover(self, key: str, token: int) -> None:
+        """Record that the hand-over to `token` is complete: completed floor = max(old, min(token, floor)).
+        Lazy; returns at once."""
+        ...
+
+    async def seal(self, key: str, token: int, event: Event | None = None) -> Fence:
+        """Seal `token` of `key`: sealed_token = max(old, token) if `token <= floor`, else unchanged."""
+        ...
+
+    def record(self, event: Event) -> None:
+        """Add to the history of a key. Lazy; returns at once; alike events that wait are counted into one;
+        beyond a bound of waiting events the newest are dropped (and counted in `dropped_events`)."""
+        ...
+
+    async def bind_upload(self, upload: Upload) -> None:
+        """Bind a new upload id. Binding the same (bucket, object, upload id) twice is a ValueError."""
+        ...
+
+    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
+        """The binding, through a bounded cache; None if there is none."""
+        ...
+
+    async def complete_upload(self, upload: Upload, etag: str) -> None:
+        """Record that Complete succeeded, so that a repeated one can be answered."""
+        ...
+
+    async def close_upload(self, upload: Upload) -> None:
+        """Forget the binding of an upload that was aborted."""
+        ...
+
+    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
+        """Mark REVOKED the OPEN uploads of `key` with a token lower than `below`; answer all that are
+        REVOKED (also those marked before and not closed since)."""
+        ...
+
+    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
+        """OPEN and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
+        ...
+
+    async def forget_completed_uploads(self, before: float) -> int:
+        """Drop COMPLETED bindings whose `changed_at` is before `before`; answer how many."""
+        ...
+
+    async def owner(self, bucket: str, object_key: str) -> str | None:
+        """The fence key recorded as the owner of an object that no rule maps; None if none (R9)."""
+        ...
+
+    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
+        """Record `fence_key` as the owner of the object."""
+        ...
+
+    async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        """Known keys in order, after the cursor `after`, at most `limit`."""
+        ...
+
+    async def events(self, key: str, before: int | None, limit: int) -> list[Event]:
+        """The history of `key`, newest first, with `serial` lower than `before`."""
+        ...
+
+    @property
+    def dropped_events(self) -> int: ...
