@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 as S3 speaks it: read what a request claims, verify it, sign requests and chunks.
+"""AWS Signature Version 4 as S3 speaks it: verify what a request claims, sign requests, chunks and trailers.
 
 Pure: the time is an argument (`now`, seconds since the epoch). Rules: S3 API reference, "Authenticating
 Requests (AWS Signature Version 4)", with its pages on the Authorization header, on query parameters, and on
@@ -8,8 +8,155 @@ chunked uploads with and without trailing headers.
 from __future__ import annotations
 
 import hmac
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from urllib.parse import quote, unquote_to_bytes
 
+from gateway.s3.claim import ALGORITHM, TERMINATOR, UNSIGNED_PAYLOAD, Claim, format_amz_date, parse_claim
+from gateway.s3.errors import S3Error
+from gateway.s3.request import RequestHead
+
+__all__ = [
+    "UNSIGNED_PAYLOAD",
+    "ChunkSigner",
+    "Claim",
+    "Credentials",
+    "parse_claim",
+    "presign",
+    "sign_headers",
+    "signing_key",
+    "verify",
+]
+
+MAX_SKEW_S = 15 * 60
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+UNSIGNED_HEADERS = frozenset(
+    "accept-encoding baggage connection expect keep-alive proxy-authenticate proxy-authorization te traceparent"
+    " tracestate trailer transfer-encoding upgrade user-agent x-amzn-trace-id".split()
+)
+"""What `sign_headers` leaves out: proxies on the way may change or drop these."""
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]*")
+_UNRESERVED_PATH = re.compile(r"[A-Za-z0-9._~/-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key pair, with the session token that belongs to it if it is temporary."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+def verify(head: RequestHead, claim: Claim, credentials: Credentials, now: float) -> bytes:
+    """Prove that the holder of `credentials` signed this request, and not too long ago.
+
+    Returns the signing key, for the signatures of the request's chunks. The region is accepted as claimed.
+    Raises `S3Error`: RequestTimeTooSkewed; AccessDenied if it is expired, not yet valid, or leaves the host or
+    an `x-amz-*` header unsigned; SignatureDoesNotMatch."""
+    _check_time(claim, now)
+    names = sorted(claim.signed_headers)
+    wanted = frozenset(names)
+    _check_coverage(head, wanted)
+    values: dict[str, str] = {}
+    for name, value in head.headers.pairs:
+        if name in wanted:
+            _add(values, name, value)
+    if len(values) < len(wanted):
+        raise _does_not_match(claim)
+    key = signing_key(credentials.secret_key, claim.date, claim.region, claim.service)
+    target = _target(head.method, head.raw_path, head.raw_query)
+    given = _bytes(claim.signature)
+    for host in _forms_of_host(values["host"]):
+        values["host"] = host
+        canonical = _canonical(target, names, values, claim.payload)
+        due = _signature(key, claim.amz_date, claim.scope, canonical)
+        if hmac.compare_digest(due.encode(), given):
+            return key
+    raise _does_not_match(claim)
+
+
+def sign_headers(
+    method: str,
+    host: str,
+    raw_path: str,
+    raw_query: str,
+    headers: Iterable[tuple[str, str]],
+    *,
+    payload_hash: str,
+    credentials: Credentials,
+    region: str,
+    now: float,
+    service: str = "s3",
+) -> list[tuple[str, str]]:
+    """The headers that sign a request, to be added to `headers` (lower-case names, without `host`).
+
+    All of `headers` are signed but `UNSIGNED_HEADERS`. `payload_hash` is a hex digest or `UNSIGNED_PAYLOAD`."""
+    amz_date = format_amz_date(int(now))
+    added = [("x-amz-date", amz_date), ("x-amz-content-sha256", payload_hash)]
+    if credentials.session_token is not None:
+        added.append(("x-amz-security-token", credentials.session_token))
+    values = {"host": host}
+    for pairs in (headers, added):
+        for name, value in pairs:
+            if name not in UNSIGNED_HEADERS:
+                _add(values, name, value)
+    names = sorted(values)
+    day = amz_date[:8]
+    scope = f"{day}/{region}/{service}/{TERMINATOR}"
+    key = signing_key(credentials.secret_key, day, region, service)
+    target = _target(method, raw_path, raw_query)
+    signature = _signature(key, amz_date, scope, _canonical(target, names, values, payload_hash))
+    authorization = (
+        f"{ALGORITHM} Credential={credentials.access_key}/{scope},"
+        f" SignedHeaders={';'.join(names)}, Signature={signature}"
+    )
+    added.append(("authorization", authorization))
+    return added
+
+
+def presign(
+    method: str,
+    host: str,
+    raw_path: str,
+    raw_query: str,
+    headers: Iterable[tuple[str, str]] = (),
+    *,
+    expires_s: int,
+    credentials: Credentials,
+    region: str,
+    now: float,
+) -> str:
+    """The whole query of a presigned URL: `raw_query`, then the parameters that sign it for `expires_s` seconds.
+
+    Who uses the URL has to send all of `headers` (lower-case names, without `host`)."""
+    amz_date = format_amz_date(int(now))
+    values = {"host": host}
+    for name, value in headers:
+        _add(values, name, value)
+    names = sorted(values)
+    scope = f"{amz_date[:8]}/{region}/s3/{TERMINATOR}"
+    parameters = {
+        "X-Amz-Algorithm": ALGORITHM,
+        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
+        "X-Amz-Date": amz_date,
+        "X-Amz-Expires": str(expires_s),
+        "X-Amz-SignedHeaders": ";".join(names),
+    }
+    if credentials.session_token is not None:
+        parameters["X-Amz-Security-Token"] = credentials.session_token
+    signed = "&".join(f"{name}={quote(value, safe='~')}" for name, value in parameters.items())
+    query = f"{raw_query}&{signed}" if raw_query else signed
+    target = _target(method, raw_path, query)
+    key = signing_key(credentials.secret_key, amz_date[:8], region, "s3")
+    payload = values.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+    signature = _signature(key, amz_date, scope, _canonical(target, names, values, payload))
+    return f"{query}&X-Amz-Signature={signature}"
 
 
 class ChunkSigner:
@@ -25,15 +172,135 @@ class ChunkSigner:
         self._previous = seed_signature
 
     def chunk_signature(self, data_sha256: str) -> str:
-        """The signature due for the next chunk, whose data has this SHA-256 (hex); the chain moves on to it."""
-        return self._next(
-            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._scope}{self._previous}\n{EMPTY_SHA256}\n{data_sha256}"
-        )
+        """The signature due for the next chunk, whose data has this SHA-256 (hex); moves the chain on."""
+        return self._next(f"AWS4-HMAC-SHA256-PAYLOAD\n{self._scope}{self._previous}\n{EMPTY_SHA256}\n{data_sha256}")
 
     def trailer_signature(self, trailer_sha256: str) -> str:
         """The signature due for the trailer: SHA-256 (hex) of its fields as `name:value\\n` each."""
         return self._next(f"AWS4-HMAC-SHA256-TRAILER\n{self._scope}{self._previous}\n{trailer_sha256}")
 
     def _next(self, string_to_sign: str) -> str:
-        self._previous = hmac.digest(self._key, string_to_sign.encode(), "sha256").hex()
+        self._previous = hmac.digest(self._key, _bytes(string_to_sign), "sha256").hex()
         return self._previous
+
+
+@lru_cache(maxsize=1024)
+def signing_key(secret_key: str, day: str, region: str, service: str) -> bytes:
+    """The key of one day, region and service, derived from the secret key."""
+    key = _bytes("AWS4" + secret_key)
+    for part in (day, region, service, TERMINATOR):
+        key = hmac.digest(key, _bytes(part), "sha256")
+    return key
+
+
+def canonical_path(raw_path: str) -> str:
+    """The path decoded and encoded once, so that every spelling of it has one form; S3 keeps dots and slashes."""
+    if _UNRESERVED_PATH.fullmatch(raw_path):
+        return raw_path
+    return quote(unquote_to_bytes(_bytes(raw_path)), safe="/~")
+
+
+def canonical_query(raw_query: str) -> str:
+    """Each name and value decoded and encoded once, sorted, without `X-Amz-Signature`.
+
+    A bare `+` signs as `%20`: that is what it means to S3 and to `parse_query`, so the signature covers what is
+    acted upon. AWS's own signers never send one, they write `%20` and `%2B`."""
+    if not raw_query:
+        return ""
+    pairs = []
+    for item in raw_query.split("&"):
+        if item:
+            name, _, value = item.partition("=")
+            pairs.append((_encode(name), _encode(value)))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs) if name != "X-Amz-Signature")
+
+
+def _check_time(claim: Claim, now: float) -> None:
+    if claim.expires_s is None:
+        if abs(now - claim.timestamp) > MAX_SKEW_S:
+            raise S3Error(
+                "RequestTimeTooSkewed",
+                "The difference between the request time and the current time is too large.",
+                RequestTime=claim.amz_date,
+                ServerTime=_iso(now),
+                MaxAllowedSkewMilliseconds=str(MAX_SKEW_S * 1000),
+            )
+    elif claim.timestamp - now > MAX_SKEW_S:
+        raise S3Error("AccessDenied", "Request is not yet valid", ServerTime=_iso(now))
+    elif now > claim.timestamp + claim.expires_s:
+        elements = {
+            "X-Amz-Expires": str(claim.expires_s),
+            "Expires": _iso(claim.timestamp + claim.expires_s),
+            "ServerTime": _iso(now),
+        }
+        raise S3Error("AccessDenied", "Request has expired", None, **elements)
+
+
+def _check_coverage(head: RequestHead, signed: frozenset[str]) -> None:
+    unsigned = [n for n in head.headers.names() if n not in signed and n.startswith("x-amz-")]
+    if "host" not in signed:
+        unsigned.append("host")
+    if unsigned:
+        raise S3Error(
+            "AccessDenied",
+            "There were headers present in the request which were not signed",
+            HeadersNotSigned=", ".join(unsigned),
+        )
+
+
+def _forms_of_host(host: str) -> Iterator[str]:
+    """As sent; then with the scheme's default port dropped or written out, as the signer may have seen it."""
+    yield host
+    name, colon, port = host.rpartition(":")
+    if colon and port in ("80", "443"):
+        yield name
+    elif not colon or host.endswith("]"):
+        yield f"{host}:80"
+        yield f"{host}:443"
+
+
+def _target(method: str, raw_path: str, raw_query: str) -> str:
+    return f"{method}\n{canonical_path(raw_path)}\n{canonical_query(raw_query)}"
+
+
+def _canonical(target: str, names: Sequence[str], values: Mapping[str, str], payload: str) -> bytes:
+    fields = "\n".join([f"{name}:{values[name]}" for name in names])
+    return _bytes(f"{target}\n{fields}\n\n{';'.join(names)}\n{payload}")
+
+
+def _signature(key: bytes, amz_date: str, scope: str, canonical: bytes) -> str:
+    string_to_sign = f"{ALGORITHM}\n{amz_date}\n{scope}\n{sha256(canonical).hexdigest()}"
+    return hmac.digest(key, _bytes(string_to_sign), "sha256").hex()
+
+
+def _add(values: dict[str, str], name: str, value: str) -> None:
+    """Put a field in its canonical form; several of one name are joined."""
+    # Whitespace is what ASCII calls so: a no-break space is part of the value, whatever str.split() says.
+    if value.isascii():
+        value = " ".join(value.split())
+    else:
+        value = b" ".join(_bytes(value).split()).decode("utf-8", "surrogateescape")
+    values[name] = f"{values[name]},{value}" if name in values else value
+
+
+def _encode(raw: str) -> str:
+    if _UNRESERVED.fullmatch(raw):
+        return raw
+    return quote(unquote_to_bytes(_bytes(raw.replace("+", " "))), safe="~")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _iso(epoch_s: float) -> str:
+    return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _does_not_match(claim: Claim) -> S3Error:
+    return S3Error(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided."
+        " Check your key and signing method.",
+        AWSAccessKeyId=claim.access_key,
+    )
