@@ -1,0 +1,187 @@
+"""The S3 client: addresses, signs and sends a request, once, byte for byte as it was given.
+
+Our own and small, on httptools, since the commit point, the reset and the byte-exact head are what the gateway
+is for (docs/decisions/0002-libraries.md)."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway.clock import SystemClock
+from gateway.s3.sigv4 import UNSIGNED_PAYLOAD, sign_headers
+from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamRequest
+from gateway.upstream.credentials import CredentialsProvider
+from gateway.upstream.exchange import Exchange, Response
+from gateway.upstream.pool import Pool
+
+OWN_HEADERS = frozenset(
+    (
+        "authorization",
+        "connection",
+        "content-length",
+        "host",
+        "transfer-encoding",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-security-token",
+    )
+)
+"""What a request must not bring: the client sets them, or they would change where the request ends."""
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_HEAD = re.compile(
+    r"[A-Z]+ /[^\x00-\x20\x7f]* HTTP/1\.1\r\n"
+    r"(?:[!#$%&'*+.^_`|~0-9a-z-]+: [^\x00\r\n]*\r\n)+"  # RFC 9110, 5.1 and 5.5; names in lower case
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the store listens. `host_header` names the port only where it is not the scheme's own."""
+
+    host: str
+    port: int
+    secure: bool
+    host_header: str
+
+    @classmethod
+    def parse(cls, url: str) -> Endpoint:
+        """From `http://host[:port]` or `https://…`. Raises ValueError for anything more or less."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"the upstream's address must be http://host[:port] or https://host[:port]: {url!r}")
+        if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
+            raise ValueError(f"the upstream's address must end after host and port: {url!r}")
+        secure = parts.scheme == "https"
+        usual_port = 443 if secure else 80
+        port = parts.port or usual_port
+        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return cls(parts.hostname, port, secure, name if port == usual_port else f"{name}:{port}")
+
+
+class UpstreamClient:
+    """An S3 store behind an endpoint (`gateway.upstream.base.Upstream`).
+
+    `addressing`: `path` puts the bucket into the path, `virtual` before the host; connections go to the endpoint's
+    host either way. TCP_USER_TIMEOUT is `settle_timeout_s` / 3. A request's first byte leaves within
+    `connect_timeout_s` of the call, or never. `silence_timeout_s` bounds each wait for the upstream that has
+    no time-out of its own. `now` is the wall clock that signatures need, seconds since the epoch."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        region: str,
+        credentials: CredentialsProvider,
+        addressing: Literal["path", "virtual"] = "path",
+        settle_timeout_s: float = 30.0,
+        connect_timeout_s: float = 5.0,
+        silence_timeout_s: float = 60.0,
+        max_connections: int = 256,
+        idle_s: float = 20.0,
+        ssl_context: ssl.SSLContext | None = None,
+        now: Callable[[], float] = SystemClock.wall,
+    ) -> None:
+        self._endpoint = Endpoint.parse(endpoint)
+        self._region = region
+        self._credentials = credentials
+        self._virtual = addressing == "virtual"
+        self._silence_timeout_s = silence_timeout_s
+        self._now = now
+        if self._endpoint.secure and ssl_context is None:
+            ssl_context = ssl.create_default_context()
+        self._pool = Pool(
+            self._endpoint.host,
+            self._endpoint.port,
+            ssl_context=ssl_context if self._endpoint.secure else None,
+            user_timeout_ms=max(1, int(settle_timeout_s * 1000 / 3)),
+            connect_timeout_s=connect_timeout_s,
+            max_connections=max_connections,
+            idle_s=idle_s,
+        )
+
+    async def open(self, request: UpstreamRequest, content_length: int) -> Exchange:
+        """Send the head of a request whose `content_length` body bytes (at least 1) will be written.
+
+        Raises `UpstreamNotReached`; ValueError for a request that cannot be sent as it is."""
+        if content_length < 1:
+            raise ValueError("a request without a body has no staging: its head commits it, use send")
+        head = await self._head(request, content_length)
+        connection = await self._pool.acquire()
+        return connection.start(request.method, head, b"", content_length, self._silence_timeout_s)
+
+    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> Response:
+        """Send the whole request and wait at most `timeout_s` for the head of its answer.
+
+        Raises `UpstreamNotReached` if nothing was sent, `UpstreamLost` afterwards; ValueError."""
+        exchange = await self._start(request, await self._head(request, len(body)), body)
+        return await exchange.response(timeout_s)
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> Response:
+        """Send a request without effect; once more if a connection that had been idle turned out dead.
+
+        Raises `UpstreamNotReached`, `UpstreamLost`, ValueError."""
+        head = await self._head(request, len(body))
+        exchange = await self._start(request, head, body)
+        try:
+            return await exchange.response(self._silence_timeout_s)
+        except UpstreamLost:
+            if not (exchange.on_reused_connection and exchange.unanswered):
+                raise
+        exchange = await self._start(request, head, body, fresh=True)
+        return await exchange.response(self._silence_timeout_s)
+
+    async def close(self) -> None:
+        """Close all connections; what is still in flight is reset."""
+        await self._pool.close()
+
+    async def _start(self, request: UpstreamRequest, head: bytes, body: bytes, *, fresh: bool = False) -> Exchange:
+        connection = await self._pool.acquire(fresh=fresh)
+        return connection.start(request.method, head, body, 0, self._silence_timeout_s)
+
+    async def _head(self, request: UpstreamRequest, content_length: int) -> bytes:
+        """The request line and all headers. Raises ValueError for what would not arrive as one request."""
+        host, path = self._address(request.bucket, request.raw_key)
+        for name, _ in request.headers:
+            if name in OWN_HEADERS:
+                raise ValueError(f"the client itself sets the header {name}")
+        target = f"{path}?{request.raw_query}" if request.raw_query else path
+        lines = [f"{request.method} {target} HTTP/1.1\r\nhost: {host}\r\n"]
+        if content_length or request.method in ("PUT", "POST"):
+            lines.append(f"content-length: {content_length}\r\n")
+        lines += [f"{name}: {value}\r\n" for name, value in request.headers]
+        credentials = await self._credentials.credentials()
+        if credentials is not None:
+            signed = sign_headers(
+                request.method,
+                host,
+                path,
+                request.raw_query,
+                request.headers,
+                payload_hash=request.payload_sha256 or (UNSIGNED_PAYLOAD if content_length else EMPTY_SHA256),
+                credentials=credentials,
+                region=self._region,
+                now=self._now(),
+            )
+            lines += [f"{name}: {value}\r\n" for name, value in signed]
+        text = "".join(lines)
+        if _HEAD.fullmatch(text) is None:
+            raise ValueError("a control character, a space or an upper-case header name in the request's head")
+        return (text + "\r\n").encode("utf-8", "surrogateescape")
+
+    def _address(self, bucket: str | None, raw_key: str) -> tuple[str, str]:
+        """The host and the path that name an object in the endpoint's style."""
+        if "?" in raw_key:
+            raise ValueError("an unescaped question mark in the object key")
+        if bucket is None:
+            return self._endpoint.host_header, "/"
+        if _BUCKET.fullmatch(bucket) is None:
+            raise ValueError(f"not the name of a bucket: {bucket!r}")
+        if self._virtual:
+            return f"{bucket}.{self._endpoint.host_header}", f"/{raw_key}"
+        return self._endpoint.host_header, f"/{bucket}/{raw_key}"

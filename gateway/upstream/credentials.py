@@ -1,0 +1,108 @@
+"""With which credentials the gateway signs what it sends: fixed ones, or those of the AWS credential chain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from aiobotocore.session import get_session
+
+from gateway.s3.sigv4 import Credentials
+
+_log = structlog.get_logger(__name__)
+
+
+class CredentialsProvider(Protocol):
+    """Tells the credentials to sign with, without waiting for anything."""
+
+    async def credentials(self) -> Credentials | None:
+        """The credentials of now; None to send unsigned."""
+        ...
+
+
+class StaticCredentials:
+    """The same credentials for ever; None sends unsigned."""
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+
+    async def credentials(self) -> Credentials | None:
+        return self._credentials
+
+
+class NoCredentials(Exception):
+    """The credential chain found nothing; the message says so for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwsTarget:
+    """What the AWS configuration says about where to send."""
+
+    endpoint: str
+    region: str
+
+
+class AwsCredentials:
+    """The AWS SDKs' credential chain: environment, profile, web identity, container, instance.
+
+    `start` loads them and keeps them fresh in the background: every `refresh_interval_s` the chain is asked again,
+    which fetches new ones from a quarter of an hour before the old ones expire (botocore's advisory refresh).
+    Requests never wait for that. While fetching fails the old ones stay in use, and it is logged."""
+
+    def __init__(self, refresh_interval_s: float = 60.0, profile: str | None = None) -> None:
+        self._session = get_session()
+        if profile is not None:
+            self._session.set_config_variable("profile", profile)
+        self._refresh_interval_s = refresh_interval_s
+        self._source: Any = None
+        self._current: Credentials | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        """Load the credentials. Raises `NoCredentials`, or the chain's own error where a source is broken."""
+        self._source = await self._session.get_credentials()
+        if self._source is None:
+            raise NoCredentials(
+                "no AWS credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role"
+            )
+        await self.refresh()
+        self._task = asyncio.get_running_loop().create_task(self._keep_fresh(), name="aws-credentials")
+
+    async def close(self) -> None:
+        """End the refreshing in the background."""
+        self._stop.set()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def credentials(self) -> Credentials | None:
+        if self._current is None:
+            raise NoCredentials("the AWS credentials have not been loaded")
+        return self._current
+
+    async def refresh(self) -> None:
+        """Take over what the chain gives now, fetched anew where it is about to expire."""
+        frozen = await self._source.get_frozen_credentials()
+        self._current = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
+
+    async def target(self, region: str | None = None) -> AwsTarget:
+        """The S3 endpoint and the region, from `region` or the AWS configuration (us-east-1 if it names none)."""
+        region = region or self._session.get_config_variable("region") or "us-east-1"
+        async with self._session.create_client("s3", region_name=region) as client:
+            return AwsTarget(endpoint=client.meta.endpoint_url, region=client.meta.region_name)
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._refresh_interval_s):
+                    await self._stop.wait()
+                    return
+            try:
+                await self.refresh()
+            except Exception as error:  # whatever the chain's sources raise must not end the refreshing
+                _log.warning("aws_credentials_refresh_failed", error=type(error).__name__)
