@@ -118,8 +118,10 @@ class ChunkDecoder:
                 raise framing_fault()
             self._line += data[at:]
             return len(data)
-        line = bytes(self._line) + data[at:end]
-        self._line.clear()
+        line = data[at:end]
+        if self._line:
+            line = bytes(self._line) + line
+            self._line.clear()
         if self._expect is _Expect.HEAD:
             self._take_head(line)
         elif self._expect is _Expect.TRAILER:

@@ -179,7 +179,7 @@ class PayloadDecoder:
         mode = spec.mode
         if mode.signed_chunks != (chunk_signer is not None):
             raise ValueError("a chunk signer belongs to signed chunks, and to them alone")
-        self._spec = spec
+        self.spec = spec
         self._received = 0
         self._fault: S3Error | None = None
         self._frames = (
@@ -199,7 +199,7 @@ class PayloadDecoder:
     @property
     def complete(self) -> bool:
         """All payload has come; the end of the body, and so its proof, may still be outstanding."""
-        return self._received == self._spec.length
+        return self._received == self.spec.length
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payload in these bytes of the body, in order, no piece empty. Raises `S3Error`."""
@@ -211,7 +211,7 @@ class PayloadDecoder:
                 self._received += len(piece)
                 for update in self._updates:
                     update(piece)
-            if self._received > self._spec.length:
+            if self._received > self.spec.length:
                 raise self._wrong_length()
         except S3Error as fault:
             self._fault = fault
@@ -229,7 +229,7 @@ class PayloadDecoder:
             raise
 
     def _verify(self) -> None:
-        spec = self._spec
+        spec = self.spec
         if self._frames is not None and not self._frames.ended:
             raise framing_fault()
         if not self.complete:
@@ -259,7 +259,7 @@ class PayloadDecoder:
         return S3Error(
             "IncompleteBody",
             "You did not provide the number of bytes specified by the Content-Length HTTP header",
-            NumberBytesExpected=str(self._spec.length),
+            NumberBytesExpected=str(self.spec.length),
             NumberBytesProvided=str(self._received),
         )
 
