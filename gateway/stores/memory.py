@@ -1,0 +1,179 @@
+"""The store without a disk, for tests and simulation: no threads, no waiting, the same promises.
+
+What is stored lives as long as the object: `stop` and `start` again is a restart, `start` without a `stop`
+is a restart after a crash. Lazy writes take effect at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from gateway.stores.base import Event, Fence, Start, StoreUnavailable, Upload, UploadState
+from gateway.stores.rules import (
+    HISTORY_KEPT,
+    handed_over,
+    raised,
+    require_text,
+    require_token,
+    sealed,
+    shadowed,
+    storable,
+)
+
+_UploadId = tuple[str, str, str]
+
+
+class MemoryStore:
+    """Implements `gateway.stores.base.Store`. `clock` gives wall-clock time in seconds since the epoch."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._running = False
+        self._clean = True
+        self._rules_digest: str | None = None
+        self._fences: dict[str, Fence] = {}
+        self._events: dict[str, deque[Event]] = {}
+        self._serial = 0
+        self._uploads: dict[_UploadId, Upload] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+
+    # --- beginning and end ----------------------------------------------------------------------------------
+
+    async def start(self, rules_digest: str) -> Start:
+        reasons = []
+        if not self._clean:
+            reasons.append("the last run did not stop cleanly")
+        if self._rules_digest not in (None, rules_digest):
+            reasons.append("the fencing rules have changed")
+        self._running, self._clean, self._rules_digest = True, False, rules_digest
+        return Start(clean=not reasons, reason="; ".join(reasons))
+
+    async def stop(self, *, clean: bool) -> None:
+        self._require_running()
+        self._running, self._clean = False, clean
+
+    async def check(self) -> None:
+        self._require_running()
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise StoreUnavailable("the store is closed")
+
+    # --- fences ---------------------------------------------------------------------------------------------
+
+    async def fence(self, key: str) -> Fence:
+        self._require_running()
+        return self._fences.get(key) or Fence(key)
+
+    async def raise_floor(self, key: str, token: int, event: Event | None = None) -> Fence:
+        at = self._clock()
+        return self._decide(key, token, lambda fence: raised(fence, token, at), event)
+
+    async def raise_shadow(self, key: str, token: int) -> Fence:
+        return self._decide(key, token, lambda fence: shadowed(fence, token))
+
+    def complete_handover(self, key: str, token: int) -> None:
+        self._decide(key, token, lambda fence: handed_over(fence, token))
+
+    async def seal(self, key: str, token: int, event: Event | None = None) -> Fence:
+        return self._decide(key, token, lambda fence: sealed(fence, token), event)
+
+    def _decide(self, key: str, token: int, rule: Callable[[Fence], Fence], event: Event | None = None) -> Fence:
+        self._require_running()
+        require_token(token)
+        old = self._fences.get(require_text(key)) or Fence(key)
+        new = rule(old)
+        if new is not old:
+            self._fences[key] = new
+            if event is not None:
+                self.record(event)
+        return new
+
+    async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        self._require_running()
+        keys = sorted(key for key in self._fences if key > (after or "") and key.startswith(prefix))
+        return [self._fences[key] for key in keys[:limit]]
+
+    # --- history --------------------------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        self._require_running()
+        self._serial += 1
+        history = self._events.setdefault(event.key, deque(maxlen=HISTORY_KEPT))
+        history.append(replace(storable(event), at=self._clock(), serial=self._serial))
+
+    async def events(self, key: str, before: int | None, limit: int) -> list[Event]:
+        self._require_running()
+        newest_first = reversed(self._events.get(key, ()))
+        return [event for event in newest_first if before is None or event.serial < before][:limit]
+
+    @property
+    def dropped_events(self) -> int:
+        return 0
+
+    # --- uploads --------------------------------------------------------------------------------------------
+
+    async def bind_upload(self, upload: Upload) -> None:
+        self._require_running()
+        if _id_of(upload) in self._uploads:
+            raise ValueError(f"upload {upload.upload_id!r} of {upload.bucket}/{upload.object_key} is bound")
+        self._put(upload)
+
+    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
+        self._require_running()
+        return self._uploads.get((bucket, object_key, upload_id))
+
+    async def complete_upload(self, upload: Upload, etag: str) -> None:
+        if bound := self._bound(upload):
+            self._put(replace(bound, state=UploadState.COMPLETED, etag=etag))
+
+    async def close_upload(self, upload: Upload) -> None:
+        if self._bound(upload):
+            del self._uploads[_id_of(upload)]
+
+    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
+        for upload in self._listed(UploadState.OPEN):
+            if upload.fence_key == key and upload.token < below:
+                self._put(replace(upload, state=UploadState.REVOKED))
+        return [upload for upload in self._listed(UploadState.REVOKED) if upload.fence_key == key]
+
+    async def open_uploads(self, after: _UploadId | None, limit: int) -> list[Upload]:
+        uploads = self._listed(UploadState.OPEN, UploadState.REVOKED)
+        return [upload for upload in uploads if after is None or _id_of(upload) > after][:limit]
+
+    async def forget_completed_uploads(self, before: float) -> int:
+        old = [upload for upload in self._listed(UploadState.COMPLETED) if upload.changed_at < before]
+        for upload in old:
+            del self._uploads[_id_of(upload)]
+        return len(old)
+
+    def _put(self, upload: Upload) -> None:
+        self._uploads[_id_of(upload)] = replace(upload, changed_at=self._clock())
+
+    def _bound(self, upload: Upload) -> Upload | None:
+        """The binding, if it is of the same token."""
+        self._require_running()
+        bound = self._uploads.get(_id_of(upload))
+        return bound if bound is not None and bound.token == upload.token else None
+
+    def _listed(self, *states: UploadState) -> list[Upload]:
+        self._require_running()
+        uploads = sorted(self._uploads.items())
+        return [upload for _, upload in uploads if upload.state in states]
+
+    # --- owners ---------------------------------------------------------------------------------------------
+
+    async def owner(self, bucket: str, object_key: str) -> str | None:
+        self._require_running()
+        return self._owners.get((bucket, object_key))
+
+    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
+        self._require_running()
+        self._owners[bucket, object_key] = fence_key
+
+
+def _id_of(upload: Upload) -> _UploadId:
+    return (upload.bucket, upload.object_key, upload.upload_id)

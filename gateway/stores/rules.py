@@ -1,0 +1,73 @@
+"""What each decision does to the durable state of one fence key: pure, and the same in every store.
+
+Nothing here lowers a number. A decision that changes nothing answers the very same object, so that a store
+knows from identity whether there is anything to write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.stores.base import Event, Fence
+
+MAX_TOKEN = 2**63 - 1
+HISTORY_KEPT = 200
+"""So many events of a key are always kept; older ones are forgotten sooner or later."""
+
+
+def require_token(token: int) -> int:
+    """Answer `token`; ValueError unless it is 0 (a write without a token) to 2^63-1."""
+    if not 0 <= token <= MAX_TOKEN:
+        raise ValueError(f"token {token} is not between 0 and 2^63-1")
+    return token
+
+
+def require_text(text: str) -> str:
+    """Answer `text`; ValueError if it has no UTF-8 form, and so no place in a database."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text!r} cannot be written as UTF-8") from error
+    return text
+
+
+def storable(event: Event) -> Event:
+    """`event` as a database can hold it: its free texts lose what has no UTF-8 form. ValueError for bad key or
+    numbers."""
+    require_text(event.key)
+    require_token(event.token)
+    require_token(event.floor)
+    return replace(event, detail=_readable(event.detail), request_id=_readable(event.request_id))
+
+
+def _readable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def raised(fence: Fence, token: int, at: float) -> Fence:
+    """The state after a raise to `token` at wall-clock time `at`, in seconds since the epoch."""
+    if token <= fence.floor:
+        return fence
+    return Fence(fence.key, token, fence.completed_floor, fence.sealed_token, fence.shadow_floor, at)
+
+
+def handed_over(fence: Fence, token: int) -> Fence:
+    """The state after the hand-over to `token` is complete; it never completes more than the floor."""
+    completed = min(token, fence.floor)
+    if completed <= fence.completed_floor:
+        return fence
+    return Fence(fence.key, fence.floor, completed, fence.sealed_token, fence.shadow_floor, fence.raised_at)
+
+
+def sealed(fence: Fence, token: int) -> Fence:
+    """The state after `token` is sealed; a token above the floor cannot be."""
+    if token > fence.floor or token <= fence.sealed_token:
+        return fence
+    return Fence(fence.key, fence.floor, fence.completed_floor, token, fence.shadow_floor, fence.raised_at)
+
+
+def shadowed(fence: Fence, token: int) -> Fence:
+    """The state after the shadow floor has been raised to `token`."""
+    if token <= fence.shadow_floor:
+        return fence
+    return Fence(fence.key, fence.floor, fence.completed_floor, fence.sealed_token, token, fence.raised_at)

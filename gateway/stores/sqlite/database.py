@@ -1,0 +1,145 @@
+"""The file: made, opened, migrated, and asked how the last run ended."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import aiosqlite
+
+from gateway.stores.base import Start, StoreUnavailable
+from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite.migrations import MIGRATIONS, script
+
+_CLEAN = "clean"
+_RULES_DIGEST = "rules_digest"
+_OLDEST_SQLITE = (3, 35, 0)
+"""The first with RETURNING."""
+
+_PRAGMAS = (
+    "journal_mode = WAL",
+    # With NORMAL the last commits may be lost when the power fails (https://sqlite.org/pragma.html).
+    "synchronous = FULL",
+    "wal_autocheckpoint = 4000",
+    "cache_size = -65536",
+)
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """What to tell a person about `error`."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    code = getattr(error, "sqlite_errorname", "")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        advice = (
+            "the database is damaged: keep the file, restore the latest backup (`fencing-gateway restore`) or "
+            "rebuild the floors from the objects (`fencing-gateway fence rebuild`)"
+        )
+    elif code.startswith("SQLITE_FULL"):
+        advice = "the disk is full: make room, no restart is needed"
+    else:
+        advice = "the database cannot be used"
+    wrapped = StoreUnavailable(f"{advice} ({error or type(error).__name__})")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def make_file(path: Path) -> None:
+    """Make the database's directory (mode 700) and an empty file (mode 600) where they are missing."""
+    make_directory(path.parent)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    _sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make `path` and what is missing above it, durably, for this user alone."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+async def connect_writer(path: Path) -> aiosqlite.Connection:
+    """The connection that writes; transactions begin and end as it is told, never by themselves."""
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
+    connection = await aiosqlite.connect(path, isolation_level=None)
+    try:
+        for pragma in _PRAGMAS:
+            # Fetched to the end: a statement that is still running makes the next COMMIT fail.
+            await connection.execute_fetchall(f"PRAGMA {pragma}")
+        await _migrate(connection, path)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def connect_reader(path: Path) -> aiosqlite.Connection:
+    """A connection that only reads, and so sees what is committed, never what is being written.
+
+    It cannot checkpoint either: two connections that do can lose commits in SQLite before 3.51.3
+    (https://sqlite.org/wal.html)."""
+    return await aiosqlite.connect(_read_only(path), uri=True, isolation_level=None)
+
+
+def _read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+async def _scalar(connection: aiosqlite.Connection, statement: str) -> int | str:
+    ((value,),) = await connection.execute_fetchall(statement)
+    return value  # type: ignore[no-any-return]
+
+
+async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
+    version = int(await _scalar(connection, "PRAGMA user_version"))
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            f"{path} has schema {version}, this gateway knows {len(MIGRATIONS)}: run the release that wrote it, "
+            "or a newer one"
+        )
+    if version == 0 and await _scalar(connection, sql.TABLES) != 0:
+        raise StoreUnavailable(f"{path} is a database of another program: name another file")
+    for step in range(version + 1, len(MIGRATIONS) + 1):
+        await connection.executescript(script(step))
+
+
+async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Start:
+    """Read how the last run ended, check the file if it ended badly, and durably begin a new run."""
+    meta: dict[str, str] = dict(await connection.execute_fetchall(sql.META))  # type: ignore[arg-type]
+    reasons = []
+    if meta and _CLEAN not in meta:
+        reasons.append("the last run did not stop cleanly")
+        await _check_integrity(connection)
+    if meta and meta[_RULES_DIGEST] != rules_digest:
+        reasons.append("the fencing rules have changed")
+    await connection.execute(sql.BEGIN)
+    await connection.execute(sql.REMOVE_META, {"name": _CLEAN})
+    await connection.execute(sql.WRITE_META, {"name": _RULES_DIGEST, "value": rules_digest})
+    await connection.execute(sql.COMMIT)
+    return Start(clean=not reasons, reason="; ".join(reasons))
+
+
+async def leave_clean_mark(connection: aiosqlite.Connection) -> None:
+    """The last write of a run that leaves nothing unsettled."""
+    await connection.execute(sql.WRITE_META, {"name": _CLEAN, "value": "yes"})
+
+
+async def _check_integrity(connection: aiosqlite.Connection) -> None:
+    """Raise sqlite3.DatabaseError or StoreUnavailable for a damaged file (0.15 s for a million keys)."""
+    found = await _scalar(connection, "PRAGMA quick_check(1)")
+    if found != "ok":
+        error = sqlite3.DatabaseError(found)
+        error.sqlite_errorname = "SQLITE_CORRUPT"
+        raise error

@@ -1,0 +1,64 @@
+"""The schema, as numbered steps: the n-th brings a database from version n-1 to n.
+
+A step that has been released is never changed. The version is SQLite's `user_version`.
+"""
+
+from __future__ import annotations
+
+_FIRST = """
+CREATE TABLE meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE fence (
+    key             TEXT PRIMARY KEY,
+    floor           INTEGER NOT NULL CHECK (floor >= 0),
+    completed_floor INTEGER NOT NULL CHECK (completed_floor BETWEEN 0 AND floor),
+    sealed_token    INTEGER NOT NULL CHECK (sealed_token BETWEEN 0 AND floor),
+    shadow_floor    INTEGER NOT NULL CHECK (shadow_floor >= 0),
+    raised_at       REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE event (
+    serial     INTEGER PRIMARY KEY,
+    key        TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    token      INTEGER NOT NULL,
+    floor      INTEGER NOT NULL,
+    detail     TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    count      INTEGER NOT NULL,
+    at         REAL NOT NULL
+);
+CREATE INDEX event_of_key ON event (key, serial);
+
+CREATE TABLE upload (
+    bucket     TEXT NOT NULL,
+    object_key TEXT NOT NULL,
+    upload_id  TEXT NOT NULL,
+    fence_key  TEXT NOT NULL,
+    token      INTEGER NOT NULL,
+    nonce      TEXT NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('open', 'completed', 'revoked')),
+    etag       TEXT,
+    changed_at REAL NOT NULL,
+    PRIMARY KEY (bucket, object_key, upload_id)
+) WITHOUT ROWID;
+CREATE INDEX upload_of_key ON upload (fence_key, state);
+CREATE INDEX upload_completed ON upload (changed_at) WHERE state = 'completed';
+
+CREATE TABLE owner (
+    bucket     TEXT NOT NULL,
+    object_key TEXT NOT NULL,
+    fence_key  TEXT NOT NULL,
+    PRIMARY KEY (bucket, object_key)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST,)
+
+
+def script(version: int) -> str:
+    """The transaction that brings a database to `version` from the one before."""
+    return f"BEGIN IMMEDIATE; {MIGRATIONS[version - 1]} PRAGMA user_version = {version}; COMMIT;"

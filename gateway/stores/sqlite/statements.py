@@ -1,0 +1,184 @@
+"""Every SQL statement of the SQLite store, by name, and how a row becomes a value.
+
+A statement that acts for a token has the token in its WHERE, or refuses in its WHERE to lower one: what the
+code believes and what the database holds are both asked.
+"""
+# ruff: noqa: S608 - the parts put together are constants of this file; values are always bound
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.stores.base import Event, EventKind, Fence, Upload, UploadState
+
+Row = Sequence[Any]
+Values = Sequence[Any] | Mapping[str, Any]
+
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+
+# --- fences -------------------------------------------------------------------------------------------------
+
+_FENCE = "key, floor, completed_floor, sealed_token, shadow_floor, raised_at"
+
+FENCE = f"SELECT {_FENCE} FROM fence WHERE key = ?"
+
+WRITE_FENCE = f"""
+INSERT INTO fence ({_FENCE}) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    floor = excluded.floor, completed_floor = excluded.completed_floor,
+    sealed_token = excluded.sealed_token, shadow_floor = excluded.shadow_floor, raised_at = excluded.raised_at
+WHERE excluded.floor >= floor AND excluded.completed_floor >= completed_floor
+  AND excluded.sealed_token >= sealed_token AND excluded.shadow_floor >= shadow_floor
+"""
+"""Changes no row whose numbers would fall: then fewer rows change than were written."""
+
+FENCES = f"""
+SELECT {_FENCE} FROM fence
+WHERE key > :after AND key >= :prefix AND key < CAST(:beyond AS TEXT) ORDER BY key LIMIT :limit
+"""
+"""`beyond` is a blob: the prefix and the byte FF, which sorts after all UTF-8."""
+
+
+def fences_of(count: int) -> str:
+    """Select `count` fences by key."""
+    return f"SELECT {_FENCE} FROM fence WHERE key IN ({', '.join('?' * count)})"
+
+
+def fence_of(row: Row) -> Fence:
+    return Fence(*row)
+
+
+def row_of_fence(fence: Fence) -> Row:
+    return (
+        fence.key,
+        fence.floor,
+        fence.completed_floor,
+        fence.sealed_token,
+        fence.shadow_floor,
+        fence.raised_at,
+    )
+
+
+# --- history ------------------------------------------------------------------------------------------------
+
+_EVENT = "key, kind, token, floor, detail, request_id, count, at"
+
+ADD_EVENT = f"INSERT INTO event ({_EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+EVENTS = f"""
+SELECT {_EVENT}, serial FROM event WHERE key = :key AND (:before IS NULL OR serial < :before)
+ORDER BY serial DESC LIMIT :limit
+"""
+
+PRUNE_EVENTS = """
+DELETE FROM event WHERE key = :key AND serial <=
+    (SELECT serial FROM event WHERE key = :key ORDER BY serial DESC LIMIT 1 OFFSET :kept)
+"""
+"""The newest event always stays, so that serials never come twice."""
+
+
+def event_of(row: Row) -> Event:
+    key, kind, token, floor, detail, request_id, count, at, serial = row
+    return Event(key, EventKind(kind), token, floor, detail, request_id, count, at, serial)
+
+
+def row_of_event(event: Event) -> Row:
+    return (
+        event.key,
+        event.kind.value,
+        event.token,
+        event.floor,
+        event.detail,
+        event.request_id,
+        event.count,
+        event.at,
+    )
+
+
+# --- uploads ------------------------------------------------------------------------------------------------
+
+_UPLOAD = "upload_id, bucket, object_key, fence_key, token, nonce, state, etag, changed_at"
+_THIS_UPLOAD = "bucket = :bucket AND object_key = :object_key AND upload_id = :upload_id"
+
+BIND_UPLOAD = f"""
+INSERT INTO upload ({_UPLOAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+UPLOAD = f"SELECT {_UPLOAD} FROM upload WHERE bucket = ? AND object_key = ? AND upload_id = ?"
+
+COMPLETE_UPLOAD = f"""
+UPDATE upload SET state = 'completed', etag = :etag, changed_at = :at
+WHERE {_THIS_UPLOAD} AND token = :token
+"""
+
+CLOSE_UPLOAD = f"DELETE FROM upload WHERE {_THIS_UPLOAD} AND token = :token"
+
+OVERTAKEN_UPLOADS = f"""
+SELECT {_UPLOAD} FROM upload
+WHERE fence_key = :key AND (state = 'revoked' OR (state = 'open' AND token < :below))
+ORDER BY bucket, object_key, upload_id
+"""
+
+REVOKE_UPLOADS = """
+UPDATE upload SET state = 'revoked', changed_at = :at
+WHERE fence_key = :key AND state = 'open' AND token < :below
+"""
+
+OPEN_UPLOADS = f"""
+SELECT {_UPLOAD} FROM upload
+WHERE state IN ('open', 'revoked') AND (bucket, object_key, upload_id) > (:bucket, :object_key, :upload_id)
+ORDER BY bucket, object_key, upload_id LIMIT :limit
+"""
+
+FORGET_UPLOADS = """
+DELETE FROM upload WHERE state = 'completed' AND changed_at < :before
+RETURNING bucket, object_key, upload_id
+"""
+
+
+def upload_of(row: Row) -> Upload:
+    upload_id, bucket, object_key, fence_key, token, nonce, state, etag, changed_at = row
+    return Upload(upload_id, bucket, object_key, fence_key, token, nonce, UploadState(state), etag, changed_at)
+
+
+def row_of_upload(upload: Upload) -> Row:
+    return (
+        upload.upload_id,
+        upload.bucket,
+        upload.object_key,
+        upload.fence_key,
+        upload.token,
+        upload.nonce,
+        upload.state.value,
+        upload.etag,
+        upload.changed_at,
+    )
+
+
+# --- owners -------------------------------------------------------------------------------------------------
+
+OWNER = "SELECT fence_key FROM owner WHERE bucket = ? AND object_key = ?"
+
+CLAIM = """
+INSERT INTO owner (bucket, object_key, fence_key) VALUES (?, ?, ?)
+ON CONFLICT (bucket, object_key) DO UPDATE SET fence_key = excluded.fence_key
+"""
+
+# --- the database about itself ------------------------------------------------------------------------------
+
+META = "SELECT name, value FROM meta"
+WRITE_META = """
+INSERT INTO meta (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+REMOVE_META = "DELETE FROM meta WHERE name = :name"
+
+COUNT_CHECK = """
+INSERT INTO meta (name, value) VALUES ('checks', 1)
+ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+"""
+"""Counts, because SQLite writes nothing for a row that is overwritten by its equal."""
+
+TABLES = "SELECT count(*) FROM sqlite_master"

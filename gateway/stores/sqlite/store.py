@@ -1,0 +1,285 @@
+"""SqliteStore: the store of one gateway, durable in one file.
+
+One connection writes, in group commits (`writer`); another reads what is committed, behind bounded caches
+(`cache`). Both have a thread of their own, so the event loop never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import aiosqlite
+
+from gateway.stores.base import Event, Fence, Start, StoreUnavailable, Upload, UploadState
+from gateway.stores.rules import raised, require_text, require_token, sealed, shadowed, storable
+from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite.cache import ReadThrough
+from gateway.stores.sqlite.database import (
+    begin_run,
+    connect_reader,
+    connect_writer,
+    leave_clean_mark,
+    make_directory,
+    make_file,
+    unavailable,
+)
+from gateway.stores.sqlite.lazy import LazyWrites
+from gateway.stores.sqlite.lock import FileLock
+from gateway.stores.sqlite.writer import Writer
+
+CHECK_TIMEOUT_S = 5.0
+"""A durable write that takes longer is as good as none."""
+
+_UploadId = tuple[str, str, str]
+_ObjectId = tuple[str, str]
+
+
+class SqliteStore:
+    """Implements `gateway.stores.base.Store`. `clock` gives wall-clock time in seconds since the epoch;
+    `cache_size` bounds the keys, uploads and owners kept in memory, each."""
+
+    def __init__(self, path: Path, *, cache_size: int = 65536, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._fences: ReadThrough[str, Fence] = ReadThrough(cache_size)
+        self._uploads: ReadThrough[_UploadId, Upload | None] = ReadThrough(cache_size)
+        self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)
+        self._lazy = LazyWrites()
+        self._connections = contextlib.AsyncExitStack()
+        self._open_reader: aiosqlite.Connection | None = None
+        self._open_writer: Writer | None = None
+
+    # --- beginning and end ----------------------------------------------------------------------------------
+
+    async def start(self, rules_digest: str) -> Start:
+        """See Store. Makes what is missing; never replaces a file that it cannot read."""
+        try:
+            await asyncio.to_thread(make_directory, self._path.parent)
+            await asyncio.to_thread(self._lock.acquire)
+            self._connections.callback(self._lock.release)
+            await asyncio.to_thread(make_file, self._path)
+            connection = await connect_writer(self._path)
+            self._connections.push_async_callback(connection.close)
+            start = await begin_run(connection, rules_digest)
+            reader = await connect_reader(self._path)
+            self._connections.push_async_callback(reader.close)
+        except (sqlite3.Error, OSError) as error:
+            await self._connections.aclose()
+            raise unavailable(error) from error
+        except BaseException:
+            await self._connections.aclose()
+            raise
+        self._open_reader = reader
+        self._open_writer = Writer(
+            connection, self._fences, self._lazy, on_failure=self._forget_rows, clock=self._clock
+        )
+        return start
+
+    async def stop(self, *, clean: bool) -> None:
+        """See Store. Closes and unlocks in any case; StoreUnavailable if something could not be written."""
+        writer = self._writer
+        self._open_reader = self._open_writer = None
+        try:
+            await writer.finish()
+            if clean:
+                await writer.change_rows(leave_clean_mark)
+        finally:
+            self._fences.clear()
+            self._forget_rows()
+            await self._connections.aclose()
+
+    async def check(self) -> None:
+        """See Store. Bounded by CHECK_TIMEOUT_S."""
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await self._writer.change_rows(partial(_execute, sql.COUNT_CHECK, {}))
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no durable write within {CHECK_TIMEOUT_S:g} s") from error
+
+    # --- fences ---------------------------------------------------------------------------------------------
+
+    async def fence(self, key: str) -> Fence:
+        return await self._fences.read(key, partial(self._load_fence, key))
+
+    async def raise_floor(self, key: str, token: int, event: Event | None = None) -> Fence:
+        writer = self._writer
+        require_token(token)
+        known = self._fences.get(key)
+        if known is not None and token <= known.floor:
+            return known
+        rule = partial(raised, token=token, at=self._clock())
+        return await writer.change_fence(require_text(key), rule, event and storable(event))
+
+    async def raise_shadow(self, key: str, token: int) -> Fence:
+        writer = self._writer
+        require_token(token)
+        # Asked before the read: what is committed meanwhile is in one of the two.
+        waiting = self._lazy.shadow(key)
+        fence = await self.fence(require_text(key))
+        if token > max(fence.shadow_floor, waiting):
+            waiting = self._lazy.raise_shadow(key, token)
+            writer.flush_soon()
+        return shadowed(fence, waiting)
+
+    def complete_handover(self, key: str, token: int) -> None:
+        writer = self._writer
+        self._lazy.complete_handover(require_text(key), require_token(token))
+        writer.flush_soon()
+
+    async def seal(self, key: str, token: int, event: Event | None = None) -> Fence:
+        rule = partial(sealed, token=require_token(token))
+        return await self._writer.change_fence(require_text(key), rule, event and storable(event))
+
+    async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        beyond = require_text(prefix).encode() + b"\xff"
+        values = {"after": after or "", "prefix": prefix, "beyond": beyond, "limit": limit}
+        return [sql.fence_of(row) for row in await self._fetch(sql.FENCES, values)]
+
+    # --- history --------------------------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        writer = self._writer
+        self._lazy.record(replace(storable(event), at=self._clock()))
+        writer.flush_soon()
+
+    async def events(self, key: str, before: int | None, limit: int) -> list[Event]:
+        values = {"key": key, "before": before, "limit": limit}
+        return [sql.event_of(row) for row in await self._fetch(sql.EVENTS, values)]
+
+    @property
+    def dropped_events(self) -> int:
+        return self._lazy.dropped_events
+
+    # --- uploads --------------------------------------------------------------------------------------------
+
+    async def bind_upload(self, upload: Upload) -> None:
+        for text in (*_id_of(upload), upload.fence_key, upload.nonce):
+            require_text(text)
+        require_token(upload.token)
+        row = sql.row_of_upload(replace(upload, changed_at=self._clock()))
+        this = _id_of(upload)
+        bound = await self._writer.change_rows(
+            partial(_execute, sql.BIND_UPLOAD, row), lambda _: self._uploads.forget(this)
+        )
+        if not bound:
+            raise ValueError(f"upload {upload.upload_id!r} of {upload.bucket}/{upload.object_key} is bound")
+
+    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
+        this = (bucket, object_key, upload_id)
+        return await self._uploads.read(this, partial(self._load_upload, this))
+
+    async def complete_upload(self, upload: Upload, etag: str) -> None:
+        values = _values_of(upload) | {"etag": require_text(etag), "at": self._clock()}
+        await self._change_upload(sql.COMPLETE_UPLOAD, upload, values)
+
+    async def close_upload(self, upload: Upload) -> None:
+        await self._change_upload(sql.CLOSE_UPLOAD, upload, _values_of(upload))
+
+    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
+        values = {"key": require_text(key), "below": require_token(below), "at": self._clock()}
+        overtaken = [sql.upload_of(row) for row in await self._fetch(sql.OVERTAKEN_UPLOADS, values)]
+        if all(upload.state is UploadState.REVOKED for upload in overtaken):
+            return overtaken  # nothing to write: most hand-overs find no open upload
+
+        async def revoke(connection: aiosqlite.Connection) -> list[Upload]:
+            await connection.execute(sql.REVOKE_UPLOADS, values)
+            return [sql.upload_of(row) for row in await _execute(sql.OVERTAKEN_UPLOADS, values, connection)]
+
+        def committed(revoked: list[Upload]) -> None:
+            for upload in revoked:
+                self._uploads.forget(_id_of(upload))
+
+        return await self._writer.change_rows(revoke, committed)
+
+    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
+        bucket, object_key, upload_id = after or ("", "", "")
+        values = {"bucket": bucket, "object_key": object_key, "upload_id": upload_id, "limit": limit}
+        return [sql.upload_of(row) for row in await self._fetch(sql.OPEN_UPLOADS, values)]
+
+    async def forget_completed_uploads(self, before: float) -> int:
+        def committed(forgotten: list[sql.Row]) -> None:
+            for bucket, object_key, upload_id in forgotten:
+                self._uploads.forget((bucket, object_key, upload_id))
+
+        write = partial(_execute, sql.FORGET_UPLOADS, {"before": before})
+        forgotten = await self._writer.change_rows(write, committed)
+        return len(forgotten)
+
+    # --- owners ---------------------------------------------------------------------------------------------
+
+    async def owner(self, bucket: str, object_key: str) -> str | None:
+        this = (bucket, object_key)
+        return await self._owners.read(this, partial(self._load_owner, this))
+
+    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
+        writer = self._writer
+        this = (bucket, object_key)
+        if self._owners.get(this) == fence_key:
+            return
+        row = tuple(map(require_text, (bucket, object_key, fence_key)))
+        await writer.change_rows(partial(_execute, sql.CLAIM, row), lambda _: self._owners.forget(this))
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    @property
+    def _writer(self) -> Writer:
+        if self._open_writer is None:
+            raise StoreUnavailable("the store is closed")
+        return self._open_writer
+
+    def _forget_rows(self) -> None:
+        self._uploads.clear()
+        self._owners.clear()
+
+    async def _change_upload(self, statement: str, upload: Upload, values: Mapping[str, object]) -> None:
+        this = _id_of(upload)
+        await self._writer.change_rows(partial(_execute, statement, values), lambda _: self._uploads.forget(this))
+
+    async def _fetch(self, statement: str, values: sql.Values) -> list[sql.Row]:
+        """What is committed, all rows at once."""
+        if self._open_reader is None:
+            raise StoreUnavailable("the store is closed")
+        try:
+            return list(await self._open_reader.execute_fetchall(statement, values))
+        except (sqlite3.Error, ValueError) as error:
+            raise unavailable(error) from error
+
+    async def _load_fence(self, key: str) -> Fence:
+        for row in await self._fetch(sql.FENCE, (key,)):
+            return sql.fence_of(row)
+        return Fence(key)
+
+    async def _load_upload(self, this: _UploadId) -> Upload | None:
+        for row in await self._fetch(sql.UPLOAD, this):
+            return sql.upload_of(row)
+        return None
+
+    async def _load_owner(self, this: _ObjectId) -> str | None:
+        for (fence_key,) in await self._fetch(sql.OWNER, this):
+            return str(fence_key)
+        return None
+
+
+async def _execute(statement: str, values: sql.Values, connection: aiosqlite.Connection) -> list[sql.Row]:
+    return list(await connection.execute_fetchall(statement, values))
+
+
+def _id_of(upload: Upload) -> _UploadId:
+    return (upload.bucket, upload.object_key, upload.upload_id)
+
+
+def _values_of(upload: Upload) -> dict[str, object]:
+    return {
+        "bucket": upload.bucket,
+        "object_key": upload.object_key,
+        "upload_id": upload.upload_id,
+        "token": upload.token,
+    }

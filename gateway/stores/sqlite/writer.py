@@ -1,0 +1,256 @@
+"""Group commit: all calls that wait share one transaction, and each is answered after its COMMIT.
+
+A batch is decided purely (`decide`): from the durable state of the keys it concerns, and the calls in their
+order, to the rows to write. Then it is written. When that fails the whole batch fails, and what is cached of
+its keys is forgotten, since nobody knows whether a COMMIT that failed has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from gateway.stores.base import LAZY_FLUSH_S, Event, Fence, StoreUnavailable
+from gateway.stores.rules import HISTORY_KEPT, handed_over, shadowed
+from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite.cache import ReadThrough
+from gateway.stores.sqlite.database import unavailable
+from gateway.stores.sqlite.lazy import LazyBatch, LazyWrites
+
+T = TypeVar("T")
+
+_SELECTED_AT_ONCE = 256
+_PRUNE_EVERY = 256
+"""After so many events their keys are pruned: a history may be so much longer than HISTORY_KEPT."""
+
+
+@dataclass(slots=True)
+class FenceChange:
+    """A decision on one fence key; answered with the key's state after the batch."""
+
+    key: str
+    decide: Callable[[Fence], Fence]
+    event: Event | None
+    """Recorded if `decide` changes the state."""
+    answer: asyncio.Future[Fence]
+
+
+@dataclass(slots=True)
+class RowChange:
+    """Any other change; answered with what `write` returned."""
+
+    write: Callable[[aiosqlite.Connection], Awaitable[Any]]
+    committed: Callable[[Any], None]
+    """Called with the result once it is durable, before anybody is answered."""
+    answer: asyncio.Future[Any] | None
+    """None where nobody waits for it."""
+
+
+@dataclass(slots=True)
+class _Decided:
+    fences: dict[str, Fence]
+    """The state of every key of the batch."""
+    changed: list[Fence]
+    events: list[Event]
+
+
+def decide(before: dict[str, Fence], changes: Iterable[FenceChange], lazy: LazyBatch, at: float) -> _Decided:
+    """What is to be written for `lazy` and then `changes`, in order, on keys whose state is `before`."""
+    fences = dict(before)
+    events = list(lazy.events)
+    for key, token in lazy.handovers.items():
+        fences[key] = handed_over(fences[key], token)
+    for key, token in lazy.shadows.items():
+        fences[key] = shadowed(fences[key], token)
+    for change in changes:
+        old = fences[change.key]
+        fences[change.key] = new = change.decide(old)
+        if change.event is not None and new is not old:
+            events.append(replace(change.event, at=at))
+    changed = [fence for key, fence in fences.items() if fence is not before[key]]
+    return _Decided(fences, changed, events)
+
+
+class Writer:
+    """The one connection that writes, and what waits for it. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        connection: aiosqlite.Connection,
+        fences: ReadThrough[str, Fence],
+        lazy: LazyWrites,
+        *,
+        on_failure: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`on_failure` is called when a batch with row changes has failed, before its callers are told."""
+        self._connection = connection
+        self._fences = fences
+        self._lazy = lazy
+        self._on_failure = on_failure
+        self._clock = clock
+        self._waiting: list[FenceChange | RowChange] = []
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._keys_to_prune: dict[str, None] = {}
+        self._events_since_prune = 0
+
+    async def change_fence(self, key: str, rule: Callable[[Fence], Fence], event: Event | None) -> Fence:
+        """Apply `rule` to the durable state of `key`; answer the state once it is durable."""
+        answer: asyncio.Future[Fence] = asyncio.get_running_loop().create_future()
+        self._submit(FenceChange(key, rule, event, answer))
+        return await answer
+
+    async def change_rows(
+        self,
+        write: Callable[[aiosqlite.Connection], Awaitable[T]],
+        committed: Callable[[T], None] = lambda _: None,
+    ) -> T:
+        """Run `write` in the next transaction; answer what it returned once that is durable."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._submit(RowChange(write, committed, answer))
+        return await answer
+
+    def flush_soon(self) -> None:
+        """Have what is lazy written within LAZY_FLUSH_S; also after a failure, until it succeeds."""
+        if self._timer is None and self._lazy:
+            self._timer = asyncio.get_running_loop().call_later(LAZY_FLUSH_S, self._flush)
+
+    async def finish(self) -> None:
+        """Answer all that waits. What is lazy and cannot be written stays in `lazy`."""
+        self._flush()
+        while self._task is not None:
+            await asyncio.wait([self._task])
+        self._stop_timer()
+
+    def _submit(self, change: FenceChange | RowChange) -> None:
+        self._waiting.append(change)
+        self._start_committing()
+
+    def _flush(self) -> None:
+        self._stop_timer()
+        self._flush_due = True
+        self._start_committing()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_committing(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._commit_what_waits())
+
+    async def _commit_what_waits(self) -> None:
+        try:
+            while self._waiting or self._flush_due:
+                self._flush_due = False
+                batch, self._waiting = self._waiting, []
+                await self._commit(batch)
+        finally:
+            self._task = None
+            self.flush_soon()
+
+    async def _commit(self, batch: list[FenceChange | RowChange]) -> None:
+        self._stop_timer()
+        lazy = self._lazy.take()
+        fence_changes = [change for change in batch if isinstance(change, FenceChange)]
+        row_changes = [change for change in batch if isinstance(change, RowChange)]
+        keys = {*lazy.handovers, *lazy.shadows, *(change.key for change in fence_changes)}
+        try:
+            before = await self._states(keys)
+            decided = decide(before, fence_changes, lazy, self._clock())
+            results = await self._write(decided, row_changes)
+        except BaseException as error:
+            await self._roll_back()
+            self._lazy.failed(lazy)
+            for key in keys:
+                self._fences.forget(key)
+            if row_changes:
+                self._on_failure()
+            for change in batch:
+                _fail(change.answer, unavailable(error))
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._lazy.committed(lazy)
+        for key, fence in decided.fences.items():
+            self._fences.put(key, fence)
+        for row_change, result in zip(row_changes, results, strict=True):
+            row_change.committed(result)
+            _answer(row_change.answer, result)
+        for fence_change in fence_changes:
+            _answer(fence_change.answer, decided.fences[fence_change.key])
+        self._prune_sometimes(decided.events)
+
+    async def _states(self, keys: set[str]) -> dict[str, Fence]:
+        """The durable state of `keys`: this connection alone writes, so the cache is as good as the table."""
+        states: dict[str, Fence] = {}
+        unknown: list[str] = []
+        for key in keys:
+            fence = self._fences.get(key)
+            if fence is None:
+                fence = Fence(key)
+                unknown.append(key)
+            states[key] = fence
+        for start in range(0, len(unknown), _SELECTED_AT_ONCE):
+            chunk = unknown[start : start + _SELECTED_AT_ONCE]
+            # A power of two, so that few statements are prepared, and each once.
+            size = 1 << (len(chunk) - 1).bit_length()
+            padded = chunk + chunk[-1:] * (size - len(chunk))
+            for row in await self._connection.execute_fetchall(sql.fences_of(size), padded):
+                fence = sql.fence_of(row)
+                states[fence.key] = fence
+        return states
+
+    async def _write(self, decided: _Decided, row_changes: list[RowChange]) -> list[Any]:
+        """Write all in one transaction; answer the results of `row_changes`."""
+        if not (decided.changed or decided.events or row_changes):
+            return []
+        connection = self._connection
+        await connection.execute(sql.BEGIN)
+        if decided.changed:
+            rows = map(sql.row_of_fence, decided.changed)
+            cursor = await connection.executemany(sql.WRITE_FENCE, rows)
+            if cursor.rowcount != len(decided.changed):
+                raise StoreUnavailable("the database holds higher floors than this gateway wrote")
+        if decided.events:
+            await connection.executemany(sql.ADD_EVENT, map(sql.row_of_event, decided.events))
+        results = [await change.write(connection) for change in row_changes]
+        await connection.execute(sql.COMMIT)
+        return results
+
+    async def _roll_back(self) -> None:
+        # SQLite may have rolled back by itself; and a connection that cannot is asked again before the next.
+        with contextlib.suppress(sqlite3.Error, ValueError):
+            await self._connection.rollback()
+
+    def _prune_sometimes(self, events: list[Event]) -> None:
+        self._keys_to_prune.update(dict.fromkeys(event.key for event in events))
+        self._events_since_prune += len(events)
+        if self._events_since_prune < _PRUNE_EVERY:
+            return
+        keys, self._keys_to_prune, self._events_since_prune = self._keys_to_prune, {}, 0
+        rows = [{"key": key, "kept": HISTORY_KEPT} for key in keys]
+
+        async def prune(connection: aiosqlite.Connection) -> None:
+            await connection.executemany(sql.PRUNE_EVENTS, rows)
+
+        self._waiting.append(RowChange(prune, lambda _: None, None))
+
+
+def _answer(answer: asyncio.Future[Any] | None, result: object) -> None:
+    if answer is not None and not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any] | None, error: StoreUnavailable) -> None:
+    if answer is not None and not answer.done():
+        answer.set_exception(error)
