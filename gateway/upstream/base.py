@@ -106,3 +106,21 @@ class Upstream(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the upstream has proved that it does (R4); what it has not proved is not relied upon."""
+
+    conditional_put: bool = False
+    conditional_copy: bool = False
+    conditional_delete: bool = False
+
+
+class CapabilitySource(Protocol):
+    """Where the proof comes from."""
+
+    async def of_bucket(self, bucket: str) -> Capabilities:
+        """What the store has proved in this bucket; probes it on the first call. Never raises: what cannot be probed
+        now is not proved, and is probed again later."""
+        ...

@@ -1,0 +1,31 @@
+"""The one place where time and chance come from, so that tests and simulations can hold both in their hands."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds that never go back; decides every expiry."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch; for signatures and for people."""
+        ...
+
+    def nonce(self) -> str:
+        """A string that no send before or after bears."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock and randomness."""
+
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+
+    def nonce(self) -> str:
+        return secrets.token_hex(12)

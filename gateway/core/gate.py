@@ -1,0 +1,185 @@
+"""One fence key: its floor, its sends by token, and the hand-over from one token to the next (R1, R3, R5).
+
+The rules, for a key with floor f:
+
+1. A token below f is stale; one that equals a sealed f is sealed. Both are refused, always.
+2. A token above f raises the floor first, durably; only `raised` tells the gate so.
+3. A send passes its commit point (`enter`) only while its token is f and no unsettled send has a lower one.
+4. When the floor rises, staged sends with lower tokens are to be cancelled, those past their commit point are
+   waited for. Then the hand-over is complete, and the completed floor follows.
+5. After an unclean start, what the last run sent may still land until `unsettled_until`: a token above the completed
+   floor waits for that moment.
+
+The gate decides and remembers; it does no I/O and has no clock: `now` is monotonic seconds, given by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.core.errors import Reason, Refused
+from gateway.core.keys import NO_TOKEN, FencingKey, Token
+from gateway.core.write import IllegalTransition, Phase, Signal, advance
+
+
+class Admission(Enum):
+    GO = auto()
+    RAISE = auto()
+    """Raise the floor durably, tell `raised`, wait for the hand-over."""
+    HAND_OVER = auto()
+    """The floor is already there, its hand-over is not yet complete: wait for it."""
+
+
+@dataclass(eq=False, slots=True)
+class Send:
+    """One send of a gate. Belongs to it from `stage` until it is settled."""
+
+    token: Token
+    settle_timeout_s: float
+    phase: Phase = Phase.STAGED
+    settles_at: float = math.inf
+    """When a send in doubt is settled by time-out, monotonic seconds."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Past its commit point and still able to take effect."""
+        return self.phase is Phase.COMMITTING or self.phase is Phase.IN_DOUBT
+
+
+class Gate:
+    """The fence of one key. `floor`, `completed_floor` and `sealed_token` are the durable ones."""
+
+    def __init__(
+        self,
+        key: FencingKey,
+        floor: int = 0,
+        completed_floor: int = 0,
+        sealed_token: int = 0,
+        unsettled_until: float = -math.inf,
+    ) -> None:
+        self.key = key
+        self.floor = floor
+        self.completed_floor = completed_floor
+        self.sealed_token = sealed_token
+        self.unsettled_until = unsettled_until
+        self._sends: set[Send] = set()
+
+    def admit(self, token: Token) -> Admission:
+        """What a write of `token` has to do before it may be staged. Raises `Refused` (stale or sealed)."""
+        self.refuse_overtaken(token)
+        if token > self.floor:
+            return Admission.RAISE
+        return Admission.GO if token <= self.completed_floor else Admission.HAND_OVER
+
+    def refuse_overtaken(self, token: Token) -> None:
+        """Raises `Refused` if `token` is below the floor, or sealed; no token is token 0."""
+        if token == NO_TOKEN < self.floor:
+            raise Refused(
+                Reason.TOKEN_REQUIRED,
+                f"{self.key!r} is fenced: token {self.floor} holds it, and this write bears none. Send the token of "
+                "your lease in X-Fencing-Token.",
+                key=self.key,
+                floor=self.floor,
+            )
+        if token < self.floor:
+            raise Refused(
+                Reason.STALE_TOKEN,
+                f"Token {token} is stale: token {self.floor} now holds {self.key!r}. Another worker has taken over "
+                "this job; stop, discard your result, and do not retry with this token.",
+                key=self.key,
+                token=token,
+                floor=self.floor,
+            )
+        if token and token == self.sealed_token:
+            raise Refused(
+                Reason.SEALED,
+                f"Token {token} of {self.key!r} is sealed: its work has been completed or given up, and it may write "
+                "no more. A new lease brings a new token.",
+                key=self.key,
+                token=token,
+                floor=self.floor,
+            )
+
+    def raised(self, floor: int, sealed_token: int = 0) -> list[Send]:
+        """The store has made `floor` durable. Answers the staged sends that are overtaken; the caller cancels them.
+
+        A lower `floor` than the gate's changes nothing: a floor never falls."""
+        self.floor = max(self.floor, floor)
+        self.sealed_token = max(self.sealed_token, sealed_token)
+        return [s for s in self._sends if s.phase is Phase.STAGED and self._overtaken(s.token)]
+
+    def _overtaken(self, token: int) -> bool:
+        return token < self.floor or (token > 0 and token == self.sealed_token)
+
+    def stage(self, token: Token, settle_timeout_s: float) -> Send:
+        """Begin a send. Raises `Refused` if the token has been overtaken."""
+        self.refuse_overtaken(token)
+        send = Send(token, settle_timeout_s)
+        self._sends.add(send)
+        return send
+
+    def may_enter(self, send: Send) -> bool:
+        """Whether the send may pass its commit point now."""
+        return (
+            send.token == self.floor == self.completed_floor
+            and not (send.token and send.token == self.sealed_token)
+            and send.phase is Phase.STAGED
+            and not self._lower_unsettled(send.token)
+        )
+
+    def enter(self, send: Send) -> None:
+        """Pass the commit point. Raises `Refused` if overtaken. The hand-over of an admitted token is complete and
+        stays so, hence nothing else can keep it out; if it does, that is `IllegalTransition`."""
+        self.refuse_overtaken(send.token)
+        if not self.may_enter(send):
+            raise IllegalTransition(
+                f"a send of token {send.token} at its commit point before its hand-over is complete"
+            )
+        send.phase = advance(send.phase, Signal.ENTER)
+
+    def lost(self, send: Send, now: float) -> None:
+        """The answer is lost and the connection reset: in doubt until the settle time-out."""
+        send.phase = advance(send.phase, Signal.LOST)
+        send.settles_at = now + send.settle_timeout_s
+
+    def settle(self, send: Send, signal: Signal) -> None:
+        """The send can no longer take effect, or its effect is known."""
+        send.phase = advance(send.phase, signal)
+        self._sends.discard(send)
+
+    def expire(self, now: float) -> list[Send]:
+        """Settle by time-out what is due; answers what was settled."""
+        due = [s for s in self._sends if s.settles_at <= now]
+        for send in due:
+            self.settle(send, Signal.TIMED_OUT)
+        return due
+
+    def hand_over(self, token: Token, now: float) -> float | None:
+        """Try to complete the hand-over to `token`. None: it is complete, and the completed floor has followed. Else
+        the latest moment until which it may have to wait, infinity while an answer is still awaited.
+        Raises `Refused` if the token has been overtaken meanwhile."""
+        self.refuse_overtaken(token)
+        if token <= self.completed_floor:
+            return None
+        assert token == self.floor, "only a durable floor is handed over"
+        wait = max((s.settles_at for s in self._lower_unsettled(token)), default=-math.inf)
+        wait = max(wait, self.unsettled_until)
+        if wait > now:
+            return wait
+        self.completed_floor = max(self.completed_floor, token)
+        return None
+
+    def _lower_unsettled(self, token: int) -> list[Send]:
+        return [s for s in self._sends if s.token < token and s.unsettled]
+
+    def unsettled(self) -> Iterator[Send]:
+        """The sends that may still take effect."""
+        return (s for s in self._sends if s.unsettled)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is staged or unsettled: the gate holds no more than the store does."""
+        return not self._sends and self.completed_floor == self.floor

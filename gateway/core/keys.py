@@ -1,0 +1,218 @@
+"""Tokens, fence keys, and the rules that map an object to the key of its job (R9, R11).
+
+Three sources may name the key of an object: a rule, the binding of credentials or an upload, the client's header.
+Where none speaks, the object is a job of its own: `object:<bucket>/<key>`, a namespace no source can name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import NewType
+from urllib.parse import quote, unquote_to_bytes
+
+from gateway.core.errors import Malformed, Reason
+
+Token = NewType("Token", int)
+"""1 to 2^63-1; 0 stands for a write without a token."""
+FencingKey = NewType("FencingKey", str)
+
+NO_TOKEN = Token(0)
+MAX_TOKEN = 2**63 - 1
+MAX_KEY_BYTES = 512
+OBJECT_NAMESPACE = "object:"
+
+_TOKEN = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SHOWN_CHARACTERS = 64
+_MAX_METADATA_KEY_CHARACTERS = 256
+
+
+def parse_token(text: str, argument: str = "X-Fencing-Token") -> Token:
+    """The token that `text` writes. Raises `Malformed` (TokenInvalid) for anything but 1 to 2^63-1 in plain
+    digits without sign, point or leading zero. `argument` names where the text came from."""
+    if _TOKEN.fullmatch(text) and (value := int(text)) <= MAX_TOKEN:
+        return Token(value)
+    raise Malformed(
+        Reason.TOKEN_INVALID,
+        "A fencing token is a whole number from 1 to 9223372036854775807, written in decimal digits without sign, "
+        "point, spaces or leading zeros. Send the token that came with your lease.",
+        argument=(argument, text[:_SHOWN_CHARACTERS]),
+    )
+
+
+def parse_key(text: str, argument: str = "X-Fencing-Key") -> FencingKey:
+    """The fence key that `text` writes, percent-decoded. Raises `Malformed` (KeyInvalid)."""
+    try:
+        key = unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode()
+    except UnicodeDecodeError:
+        key = ""
+    if fault := key_fault(key):
+        raise Malformed(Reason.KEY_INVALID, f"This fencing key {fault}.", argument=(argument, text[:_SHOWN_CHARACTERS]))
+    return FencingKey(key)
+
+
+def key_fault(key: str) -> str | None:
+    """What is wrong with a fence key that a client, rule or operator names; None if nothing is."""
+    if not key:
+        return "is empty or not valid UTF-8"
+    if len(key.encode()) > MAX_KEY_BYTES:
+        return f"is longer than {MAX_KEY_BYTES} bytes of UTF-8"
+    if _CONTROL.search(key):
+        return "holds a control character"
+    if key.startswith(OBJECT_NAMESPACE):
+        return f"begins with {OBJECT_NAMESPACE!r}, which is kept for objects that no key has been named for"
+    return None
+
+
+def key_of_object(bucket: str, object_key: str) -> FencingKey:
+    """The key of an object for which nothing names one."""
+    return FencingKey(f"{OBJECT_NAMESPACE}{bucket}/{object_key}")
+
+
+def key_in_metadata(key: str) -> str:
+    """The key as the stored object carries it: percent-encoded ASCII, or its hash if that is long.
+
+    The encoded form holds no colon, so no key looks like a hash of another."""
+    encoded = quote(key, safe="/-._~")
+    if len(encoded) <= _MAX_METADATA_KEY_CHARACTERS:
+        return encoded
+    return "sha256:" + sha256(key.encode()).hexdigest()
+
+
+class Mode(StrEnum):
+    """How far a rule reaches (R11)."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+class WithoutToken(StrEnum):
+    """What happens to a write that bears no token (R11)."""
+
+    REQUIRE = "require"
+    UNTIL_FENCED = "until-fenced"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the configuration, compiled."""
+
+    pattern: re.Pattern[str]
+    key_template: str | None
+    buckets: tuple[str, ...] = ("*",)
+    mode: Mode = Mode.ENFORCE
+    without_token: WithoutToken = WithoutToken.UNTIL_FENCED
+    rekey: bool = False
+
+
+DEFAULT_RULE = Rule(re.compile(""), None)
+"""What holds where no rule matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """What the rules say of one object: its rule, and its key if the rule names one."""
+
+    rule: Rule
+    key: FencingKey | None
+
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(:path)?\}|(\*\*)|(\*)|([{}])")
+
+
+def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | None]:
+    """The pattern and the key template of a rule. Raises `ValueError` with a message for its author.
+
+    In `match`, `{name}` stands for one non-empty path segment, `{name:path}` for several, `*` for anything within a
+    segment, `**` for the rest; `key` may use every name of `match`."""
+    if not match:
+        raise ValueError("match is empty; write '**' for every object")
+    pattern, names, end = "", set[str](), 0
+    for found in _PLACEHOLDER.finditer(match):
+        pattern += re.escape(match[end : found.start()])
+        end = found.end()
+        name, is_path, rest, star, stray = found.groups()
+        if stray:
+            raise ValueError(f"match has a stray {stray!r}; a placeholder is {{name}} or {{name:path}}")
+        if name:
+            if name in names:
+                raise ValueError(f"match names {{{name}}} twice")
+            names.add(name)
+            pattern += f"(?P<{name}>.+)" if is_path else f"(?P<{name}>[^/]+)"
+        else:
+            pattern += ".*" if rest else "[^/]*" if star else ""
+    pattern += re.escape(match[end:])
+    if key is not None:
+        _check_template(key, names)
+    return re.compile(pattern, re.DOTALL), key
+
+
+def _check_template(key: str, names: set[str]) -> None:
+    rest = key
+    for found in _PLACEHOLDER.finditer(key):
+        name, is_path, *_others, stray = found.groups()
+        if stray or is_path:
+            raise ValueError(f"key has a stray {found.group()!r}; a placeholder is {{name}}")
+        if name and name not in names:
+            raise ValueError(f"key uses {{{name}}}, which match does not name")
+        if name:
+            rest = rest.replace(found.group(), "x")
+    if fault := key_fault(rest):
+        raise ValueError(f"key {fault}")
+
+
+class Ruleset:
+    """All rules in their order; the first that matches speaks."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+
+    def map(self, bucket: str, object_key: str) -> Mapping:
+        """What the rules say of an object. Raises `Malformed` (KeyInvalid) where the rule's template gives no
+        valid key for it."""
+        for rule in self._rules:
+            if "*" not in rule.buckets and bucket not in rule.buckets:
+                continue
+            if found := rule.pattern.fullmatch(object_key):
+                return Mapping(rule, _render(rule.key_template, found, object_key))
+        return Mapping(DEFAULT_RULE, None)
+
+
+def _render(template: str | None, found: re.Match[str], object_key: str) -> FencingKey | None:
+    if template is None:
+        return None
+    key = _PLACEHOLDER.sub(lambda p: found[p[1]] if p[1] else p[0], template)
+    if fault := key_fault(key):
+        raise Malformed(
+            Reason.KEY_INVALID,
+            f"The rule for this object gives it a fencing key that {fault}.",
+            argument=("Key", object_key[:_SHOWN_CHARACTERS]),
+        )
+    return FencingKey(key)
+
+
+def agree(object_key: FencingKey, **named: FencingKey | None) -> tuple[FencingKey, bool]:
+    """The one key that all sources name, and whether any named it; `object_key` where none does.
+
+    Raises `Malformed` (KeyMismatch) where two differ. `named` holds source and key, the strongest first."""
+    speaker, chosen = "", None
+    for source, key in named.items():
+        if key is None:
+            continue
+        if chosen is None:
+            speaker, chosen = source, key
+        elif key != chosen:
+            raise Malformed(
+                Reason.KEY_MISMATCH,
+                f"The {speaker} names the fencing key {chosen!r} for this object, the {source} names {key!r}. "
+                f"Leave the {source}'s key out, or write to an object of that job.",
+                key=chosen,
+                argument=("X-Fencing-Key", key),
+            )
+    return (object_key, False) if chosen is None else (chosen, True)

@@ -1,0 +1,116 @@
+"""What a request says to the fence, and what a stored object remembers of it.
+
+Clients speak in headers, or in user metadata where their tool can set nothing else. On the stored object the gateway
+keeps metadata of its own, which S3 clients never see: they are shown `X-Fencing-Object-Token` and `-Key` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from gateway.core.errors import Malformed, Reason
+from gateway.core.keys import FencingKey, Token, key_in_metadata, parse_key, parse_token
+from gateway.core.write import ObjectState
+from gateway.s3.request import Headers
+
+META = "x-amz-meta-fencing-"
+META_KEY, META_TOKEN, META_NONCE = META + "key", META + "token", META + "nonce"
+TOKEN_HEADERS = ("x-fencing-token", "fencing-token", META_TOKEN)
+KEY_HEADERS = ("x-fencing-key", META_KEY)
+SPOKEN = frozenset((*TOKEN_HEADERS, *KEY_HEADERS))
+"""The headers by which a client speaks to the fence. None of them goes upstream."""
+_SHOWN_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The token and key that a request's head names; None where it names none."""
+
+    token: Token | None
+    key: FencingKey | None
+
+
+NOTHING_CLAIMED = Claimed(None, None)
+
+
+def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
+    """What the head says to the fence. `signed` holds the signed headers' names; None where the client need not sign
+    these (`require_signed_token = false`). Raises `Malformed`: TokenInvalid, KeyInvalid, NotSigned."""
+    spoken = [name for name in headers.names() if name in SPOKEN or name.startswith(META)]
+    if not spoken:
+        return NOTHING_CLAIMED
+    for name in spoken:
+        if name not in SPOKEN:
+            raise Malformed(
+                Reason.KEY_INVALID,
+                f"User metadata that begins with {META!r} belongs to the gateway; only {META_TOKEN} and {META_KEY} "
+                "may be sent. Choose another name.",
+                argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
+            )
+        if signed is not None and name not in signed:
+            raise Malformed(
+                Reason.NOT_SIGNED,
+                f"The header {name} is not covered by the request's signature. Add it before signing, or configure "
+                "this client with require_signed_token = false.",
+                argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
+            )
+    token = _only(headers, TOKEN_HEADERS, Reason.TOKEN_INVALID)
+    key = _only(headers, KEY_HEADERS, Reason.KEY_INVALID)
+    return Claimed(
+        None if token is None else parse_token(token[1], token[0]),
+        None if key is None else parse_key(key[1], key[0]),
+    )
+
+
+def _only(headers: Headers, names: Iterable[str], reason: Reason) -> tuple[str, str] | None:
+    """The one field that speaks, over all its equal names."""
+    fields = [(name, value) for name in names for value in headers.all(name)]
+    if len(fields) > 1:
+        shown = ", ".join(name for name, _ in fields)
+        raise Malformed(
+            reason,
+            f"The request names it more than once ({shown}). Send it in one header, once.",
+            argument=(fields[1][0], fields[1][1][:_SHOWN_CHARACTERS]),
+        )
+    return fields[0] if fields else None
+
+
+def object_metadata(key: FencingKey, token: Token, nonce: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that a fenced object carries."""
+    return ((META_KEY, key_in_metadata(key)), (META_TOKEN, str(token)), (META_NONCE, nonce))
+
+
+def object_state(headers: Iterable[tuple[str, str]]) -> ObjectState:
+    """What the head of an existing object tells. Metadata that the gateway cannot have written counts as none."""
+    fields = dict(headers)
+    token = fields.get(META_TOKEN, "")
+    version = fields.get("x-amz-version-id", "null")
+    key = fields.get(META_KEY)
+    valid = key is not None and token.isascii() and token.isdigit() and len(token) < 20
+    return ObjectState(
+        etag=fields.get("etag", ""),
+        key=key if valid else None,
+        token=int(token) if valid else 0,
+        nonce=fields.get(META_NONCE, "") if valid else "",
+        versioned=version != "null",
+    )
+
+
+def shown(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """An object's response headers as its readers see them: the gateway's metadata out, its meaning in."""
+    result = []
+    for name, value in headers:
+        if not name.startswith(META):
+            result.append((name, value))
+        elif name == META_TOKEN:
+            result.append(("X-Fencing-Object-Token", value))
+        elif name == META_KEY:
+            result.append(("X-Fencing-Object-Key", value))
+    return result
+
+
+def key_in_header(key: str) -> str:
+    """A fence key as a response header can carry it: percent-encoded UTF-8."""
+    return quote(key, safe="/-._~:@!$&'()*+,;= ")

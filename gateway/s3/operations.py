@@ -1,0 +1,307 @@
+"""The one table of S3 operations (R8): how each is recognised, what it does, and what the fence makes of it.
+
+Routing, authorisation, metrics, documentation and fence all read this table. Names are those of the S3 API reference;
+the recognising parts come from its request syntax.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from gateway.s3.errors import S3Error
+from gateway.s3.request import RequestHead
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Level(Enum):
+    SERVICE = "service"
+    BUCKET = "bucket"
+    OBJECT = "object"
+
+
+class Effect(StrEnum):
+    """What an operation does to objects."""
+
+    READ = "reads"
+    STAGE = "stages"
+    """Prepares what a later commit makes visible; nothing can be seen yet."""
+    COMMIT = "commits"
+    DISCARD = "discards"
+    """Throws away what was staged."""
+    CONFIGURE = "configures"
+    """Changes the bucket's settings; no object."""
+    NEVER = "never passed"
+    """Acts on objects in a way the fence cannot follow, or hands out a way around it: 501."""
+
+
+class Fences(StrEnum):
+    """Which objects an operation's effect falls on."""
+
+    NOTHING = "-"
+    OBJECT = "the object"
+    UPLOAD = "the upload's object"
+    BATCH = "each listed object"
+
+
+class Body(StrEnum):
+    """What the request's body is."""
+
+    PAYLOAD = "payload"
+    """An object's bytes: streamed, the tail withheld."""
+    DOCUMENT = "document"
+    """XML or JSON of bounded size, read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row."""
+
+    name: str
+    method: str
+    level: Level
+    effect: Effect
+    subresource: str | None = None
+    """The query parameter that selects the operation."""
+    requires: tuple[str, ...] = ()
+    """Further query parameters that must be there."""
+    header: str | None = None
+    """A header that must be there."""
+    fences: Fences = Fences.NOTHING
+    body: Body = Body.DOCUMENT
+    conditional: bool = False
+    """A fenced send bears a precondition on the object's state (R4)."""
+    assembles: bool = False
+    """May take the upstream minutes: the longer time-outs apply (R5)."""
+    max_body_bytes: int = 1 * MIB
+    """The bound of a DOCUMENT."""
+    aliases: tuple[str, ...] = ()
+    """Older or other names of the very same request in the S3 API."""
+
+
+_O, _B = Level.OBJECT, Level.BUCKET
+_OBJECT, _UPLOAD = Fences.OBJECT, Fences.UPLOAD
+
+
+def _write(name: str, method: str, subresource: str, requires: tuple[str, ...] = ()) -> Operation:
+    """A write of an object's metadata: no payload, no condition that servers would honour."""
+    return Operation(name, method, _O, Effect.COMMIT, subresource, requires, fences=_OBJECT)
+
+
+def _read(name: str, subresource: str | None = None, requires: tuple[str, ...] = (), method: str = "GET") -> Operation:
+    return Operation(name, method, _O, Effect.READ, subresource, requires)
+
+
+def _bucket_settings() -> list[Operation]:
+    """Bucket settings come in GET, PUT and DELETE of one subresource."""
+    rows = []
+    for subresource, noun, methods in (
+        ("abac", "Abac", "GET PUT"),
+        ("accelerate", "AccelerateConfiguration", "GET PUT"),
+        ("acl", "Acl", "GET PUT"),
+        ("cors", "Cors", "GET PUT DELETE"),
+        ("encryption", "Encryption", "GET PUT DELETE"),
+        ("location", "Location", "GET"),
+        ("logging", "Logging", "GET PUT"),
+        ("ownershipControls", "OwnershipControls", "GET PUT DELETE"),
+        ("policy", "Policy", "GET PUT DELETE"),
+        ("policyStatus", "PolicyStatus", "GET"),
+        ("replication", "Replication", "GET PUT DELETE"),
+        ("requestPayment", "RequestPayment", "GET PUT"),
+        ("tagging", "Tagging", "GET PUT DELETE"),
+        ("versioning", "Versioning", "GET PUT"),
+        ("website", "Website", "GET PUT DELETE"),
+    ):
+        for method in methods.split():
+            verb = method.capitalize()
+            effect = Effect.READ if method == "GET" else Effect.CONFIGURE
+            rows.append(Operation(f"{verb}Bucket{noun}", method, _B, effect, subresource))
+    for subresource, noun in (
+        ("analytics", "AnalyticsConfiguration"),
+        ("intelligent-tiering", "IntelligentTieringConfiguration"),
+        ("inventory", "InventoryConfiguration"),
+        ("metrics", "MetricsConfiguration"),
+    ):
+        rows += [
+            Operation(f"GetBucket{noun}", "GET", _B, Effect.READ, subresource, ("id",)),
+            Operation(f"ListBucket{noun}s", "GET", _B, Effect.READ, subresource),
+            Operation(f"PutBucket{noun}", "PUT", _B, Effect.CONFIGURE, subresource),
+            Operation(f"DeleteBucket{noun}", "DELETE", _B, Effect.CONFIGURE, subresource),
+        ]
+    return rows
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    # --- the service
+    Operation("ListBuckets", "GET", Level.SERVICE, Effect.READ, aliases=("ListDirectoryBuckets",)),
+    # --- objects: what the fence is for
+    Operation(
+        "PutObject", "PUT", _O, Effect.COMMIT, fences=_OBJECT, body=Body.PAYLOAD, conditional=True
+    ),
+    Operation(
+        "CopyObject", "PUT", _O, Effect.COMMIT, header="x-amz-copy-source", fences=_OBJECT,
+        conditional=True, assembles=True,
+    ),
+    Operation("DeleteObject", "DELETE", _O, Effect.COMMIT, fences=_OBJECT, conditional=True),
+    Operation(
+        "DeleteObjects", "POST", _B, Effect.COMMIT, "delete", fences=Fences.BATCH, max_body_bytes=2 * MIB - 1
+    ),
+    Operation("CreateMultipartUpload", "POST", _O, Effect.STAGE, "uploads", fences=_OBJECT),
+    Operation(
+        "UploadPart", "PUT", _O, Effect.STAGE, "partNumber", ("uploadId",), fences=_UPLOAD, body=Body.PAYLOAD
+    ),
+    Operation(
+        "UploadPartCopy", "PUT", _O, Effect.STAGE, "partNumber", ("uploadId",), "x-amz-copy-source",
+        fences=_UPLOAD, assembles=True,
+    ),
+    Operation(
+        "CompleteMultipartUpload", "POST", _O, Effect.COMMIT, "uploadId",
+        fences=_UPLOAD, assembles=True, max_body_bytes=4 * MIB,
+    ),
+    Operation("AbortMultipartUpload", "DELETE", _O, Effect.DISCARD, "uploadId", fences=_UPLOAD),
+    _write("PutObjectAcl", "PUT", "acl"),
+    _write("PutObjectTagging", "PUT", "tagging"),
+    _write("DeleteObjectTagging", "DELETE", "tagging"),
+    _write("PutObjectLegalHold", "PUT", "legal-hold"),
+    _write("PutObjectRetention", "PUT", "retention"),
+    _write("PutObjectAnnotation", "PUT", "annotation", ("annotationName",)),
+    _write("DeleteObjectAnnotation", "DELETE", "annotation", ("annotationName",)),
+    _write("UpdateObjectEncryption", "PUT", "encryption"),
+    _write("RestoreObject", "POST", "restore"),
+    Operation("RenameObject", "PUT", _O, Effect.NEVER, "renameObject", fences=_OBJECT),
+    # --- objects: reads
+    _read("GetObject"),
+    _read("HeadObject", method="HEAD"),
+    _read("GetObjectAcl", "acl"),
+    _read("GetObjectAnnotation", "annotation", ("annotationName",)),
+    _read("ListObjectAnnotations", "annotation"),
+    _read("GetObjectAttributes", "attributes"),
+    _read("GetObjectLegalHold", "legal-hold"),
+    _read("GetObjectRetention", "retention"),
+    _read("GetObjectTagging", "tagging"),
+    _read("GetObjectTorrent", "torrent"),
+    _read("ListParts", "uploadId"),
+    _read("SelectObjectContent", "select", method="POST"),
+    # --- buckets
+    Operation("ListObjects", "GET", _B, Effect.READ),
+    Operation("ListObjectsV2", "GET", _B, Effect.READ, "list-type"),
+    Operation("ListObjectVersions", "GET", _B, Effect.READ, "versions"),
+    Operation("ListMultipartUploads", "GET", _B, Effect.READ, "uploads"),
+    Operation("HeadBucket", "HEAD", _B, Effect.READ),
+    Operation("CreateBucket", "PUT", _B, Effect.CONFIGURE),
+    # A store deletes only an empty bucket, so this removes no object.
+    Operation("DeleteBucket", "DELETE", _B, Effect.CONFIGURE),
+    Operation(
+        "GetBucketLifecycleConfiguration", "GET", _B, Effect.READ, "lifecycle", aliases=("GetBucketLifecycle",)
+    ),
+    Operation(
+        "PutBucketLifecycleConfiguration", "PUT", _B, Effect.CONFIGURE, "lifecycle", aliases=("PutBucketLifecycle",)
+    ),
+    Operation("DeleteBucketLifecycle", "DELETE", _B, Effect.CONFIGURE, "lifecycle"),
+    Operation(
+        "GetBucketNotificationConfiguration", "GET", _B, Effect.READ, "notification",
+        aliases=("GetBucketNotification",),
+    ),
+    Operation(
+        "PutBucketNotificationConfiguration", "PUT", _B, Effect.CONFIGURE, "notification",
+        aliases=("PutBucketNotification",),
+    ),
+    Operation("GetObjectLockConfiguration", "GET", _B, Effect.READ, "object-lock"),
+    Operation("PutObjectLockConfiguration", "PUT", _B, Effect.CONFIGURE, "object-lock"),
+    Operation("GetPublicAccessBlock", "GET", _B, Effect.READ, "publicAccessBlock"),
+    Operation("PutPublicAccessBlock", "PUT", _B, Effect.CONFIGURE, "publicAccessBlock"),
+    Operation("DeletePublicAccessBlock", "DELETE", _B, Effect.CONFIGURE, "publicAccessBlock"),
+    Operation("GetBucketMetadataConfiguration", "GET", _B, Effect.READ, "metadataConfiguration"),
+    Operation("CreateBucketMetadataConfiguration", "POST", _B, Effect.CONFIGURE, "metadataConfiguration"),
+    Operation("DeleteBucketMetadataConfiguration", "DELETE", _B, Effect.CONFIGURE, "metadataConfiguration"),
+    Operation("GetBucketMetadataTableConfiguration", "GET", _B, Effect.READ, "metadataTable"),
+    Operation("CreateBucketMetadataTableConfiguration", "POST", _B, Effect.CONFIGURE, "metadataTable"),
+    Operation("DeleteBucketMetadataTableConfiguration", "DELETE", _B, Effect.CONFIGURE, "metadataTable"),
+    Operation(
+        "UpdateBucketMetadataAnnotationTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataAnnotationTable"
+    ),
+    Operation(
+        "UpdateBucketMetadataInventoryTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataInventoryTable"
+    ),
+    Operation("UpdateBucketMetadataJournalTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataJournalTable"),
+    *_bucket_settings(),
+    # --- what would lead around the fence
+    Operation("PostObject", "POST", _B, Effect.NEVER, body=Body.PAYLOAD),  # the browser form
+    Operation("CreateSession", "GET", _B, Effect.NEVER, "session"),  # hands out the upstream's own credentials
+    Operation("WriteGetObjectResponse", "POST", Level.SERVICE, Effect.NEVER),
+    # --- CORS: asked by browsers before they sign anything
+    Operation("PreflightObject", "OPTIONS", _O, Effect.READ),
+    Operation("PreflightBucket", "OPTIONS", _B, Effect.READ),
+)  # fmt: skip
+
+_Index = dict[tuple[str, Level, str | None], list[Operation]]
+
+
+def _index() -> _Index:
+    index: _Index = defaultdict(list)
+    for row in OPERATIONS:
+        index[row.method, row.level, row.subresource].append(row)
+    for rows in index.values():
+        rows.sort(key=lambda row: (row.header is not None) + len(row.requires), reverse=True)
+    return dict(index)
+
+
+_INDEX = _index()
+SUBRESOURCES: dict[Level, frozenset[str]] = {
+    level: frozenset(row.subresource for row in OPERATIONS if row.level is level and row.subresource) for level in Level
+}
+# `partNumber` selects UploadPart, but on GET and HEAD it picks a part of the object to read.
+_PLAIN_ON_READ = frozenset({"partNumber"})
+# Beside its subresource a write may bear these, and `x-amz-…` parameters, which a presigned URL carries.
+_PARAMETERS_OF_WRITES = frozenset({"versionId", "x-id", "uploadId", "annotationName", "id", "select-type"})
+
+
+def recognise(head: RequestHead) -> Operation:
+    """The row of a request. Raises `S3Error`: MethodNotAllowed, or InvalidArgument for two subresources at once, or
+    NotImplemented for a write with a query parameter that no row knows, since nobody can tell what it would do."""
+    level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
+    names = [name for name, _ in head.query]
+    reading = head.method in ("GET", "HEAD", "OPTIONS")
+    selecting = SUBRESOURCES[level].intersection(names)
+    if reading:
+        selecting -= _PLAIN_ON_READ
+    elif "partNumber" in selecting:
+        selecting -= {"uploadId"}
+    if len(selecting) > 1:
+        one, other = sorted(selecting)[:2]
+        raise S3Error(
+            "InvalidArgument",
+            f"Conflicting query string parameters: {one}, {other}",
+            ArgumentName="ResourceType",
+            ArgumentValue=one,
+        )
+    subresource = next(iter(selecting), None)
+    if not reading:
+        _refuse_unknown_parameters(names, subresource)
+    for row in _INDEX.get((head.method, level, subresource), ()):
+        if all(name in names for name in row.requires) and (row.header is None or row.header in head.headers):
+            return row
+    raise S3Error(
+        "MethodNotAllowed",
+        "The specified method is not allowed against this resource.",
+        Method=head.method,
+        ResourceType=(subresource or level.value).upper(),
+    )
+
+
+def _refuse_unknown_parameters(names: list[str], subresource: str | None) -> None:
+    for name in names:
+        if name == subresource or name in _PARAMETERS_OF_WRITES:
+            continue
+        lower = name.lower()
+        if not lower.startswith("x-amz-") or lower.startswith(
+            ("x-amz-copy-source", "x-amz-meta-fencing", "x-amz-rename")
+        ):
+            raise S3Error(
+                "NotImplemented",
+                f"The gateway does not know the query parameter {name!r} on a write, nor what it would change.",
+                Header=name,
+            )

@@ -1,0 +1,165 @@
+"""The XML that the gateway itself reads and writes: batches, upload ids, and the error in an answer.
+
+Everything else passes as bytes. Documents from clients are read without DTDs, entities or external references.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element, ParseError
+from xml.sax.saxutils import escape
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from gateway.s3.errors import S3Error
+
+MAX_BATCH_OBJECTS = 1000
+"""S3 API reference, DeleteObjects: up to 1,000 keys."""
+
+_ERROR = re.compile(rb"^\s*(?:<\?xml[^>]*\?>\s*)?<Error(?:\s[^>]*)?>")
+_CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]+)\s*</Code>")
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+_NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+
+@dataclass(frozen=True, slots=True)
+class BatchObject:
+    """One object of a DeleteObjects request. `fields` are its elements as sent (Key, VersionId, ETag …)."""
+
+    key: str
+    version_id: str | None
+    fields: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchError:
+    """One object's `<Error>` in the answer to DeleteObjects."""
+
+    key: str
+    version_id: str | None
+    code: str
+    message: str
+
+
+def error_code(body: bytes) -> str | None:
+    """The code of an S3 error document; None if the body is not one. Also finds the `<Error>` in a 200, behind the
+    white space that keeps the connection alive (S3 API reference, CompleteMultipartUpload)."""
+    if not _ERROR.match(body):
+        return None
+    found = _CODE.search(body)
+    return found[1].decode() if found else ""
+
+
+def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
+    """The objects of a DeleteObjects request, and whether it is quiet. Raises `S3Error` (MalformedXML)."""
+    root = _parse(body)
+    objects: list[BatchObject] = []
+    quiet = False
+    for element in root:
+        name = _local(element)
+        if name == "Quiet":
+            quiet = (element.text or "").strip().lower() == "true"
+        elif name == "Object":
+            fields = tuple((_local(child), child.text or "") for child in element)
+            named = dict(fields)
+            if not named.get("Key"):
+                raise _malformed()
+            objects.append(BatchObject(named["Key"], named.get("VersionId"), fields))
+    if _local(root) != "Delete" or not 0 < len(objects) <= MAX_BATCH_OBJECTS:
+        raise _malformed()
+    return objects, quiet
+
+
+def render_batch(objects: Iterable[BatchObject]) -> bytes:
+    """A DeleteObjects request for these objects, not quiet: the gateway wants to know of each."""
+    parts = [
+        "<Object>" + "".join(f"<{name}>{_text(value)}</{name}>" for name, value in o.fields) + "</Object>"
+        for o in objects
+    ]
+    return _DECLARATION + f"<Delete {_NAMESPACE}>{''.join(parts)}</Delete>".encode()
+
+
+def parse_batch_result(body: bytes) -> tuple[dict[tuple[str, str | None], bytes], list[BatchError]]:
+    """An upstream's answer to DeleteObjects: the `<Deleted>` elements by key and version id, and the errors."""
+    deleted: dict[tuple[str, str | None], bytes] = {}
+    errors = []
+    for element in _parse(body):
+        named = {_local(child): child.text or "" for child in element}
+        identity = (named.get("Key", ""), named.get("VersionId"))
+        if _local(element) == "Deleted":
+            inner = "".join(f"<{name}>{_text(value)}</{name}>" for name, value in named.items())
+            deleted[identity] = f"<Deleted>{inner}</Deleted>".encode()
+        elif _local(element) == "Error":
+            errors.append(BatchError(*identity, named.get("Code", ""), named.get("Message", "")))
+    return deleted, errors
+
+
+def render_batch_result(deleted: Iterable[bytes], errors: Iterable[BatchError]) -> bytes:
+    """The answer to DeleteObjects."""
+    parts = list(deleted)
+    for error in errors:
+        version = "" if error.version_id is None else f"<VersionId>{_text(error.version_id)}</VersionId>"
+        parts.append(
+            f"<Error><Key>{_text(error.key)}</Key>{version}<Code>{error.code}</Code>"
+            f"<Message>{_text(error.message)}</Message></Error>".encode()
+        )
+    return _DECLARATION + f"<DeleteResult {_NAMESPACE}>".encode() + b"".join(parts) + b"</DeleteResult>"
+
+
+def render_complete_result(bucket: str, key: str, etag: str) -> bytes:
+    """The answer to a CompleteMultipartUpload that is known to have succeeded."""
+    return (
+        _DECLARATION
+        + (
+            f"<CompleteMultipartUploadResult {_NAMESPACE}><Location>/{_text(bucket)}/{_text(key)}</Location>"
+            f"<Bucket>{_text(bucket)}</Bucket><Key>{_text(key)}</Key><ETag>{_text(etag)}</ETag>"
+            "</CompleteMultipartUploadResult>"
+        ).encode()
+    )
+
+
+def render_copy_result(etag: str, last_modified: str) -> bytes:
+    """The answer to a CopyObject that is known to have succeeded."""
+    return (
+        _DECLARATION
+        + (
+            f"<CopyObjectResult {_NAMESPACE}><LastModified>{_text(last_modified)}</LastModified>"
+            f"<ETag>{_text(etag)}</ETag></CopyObjectResult>"
+        ).encode()
+    )
+
+
+def find_text(body: bytes, name: str) -> str | None:
+    """The text of the first element of that name in an upstream's answer; None if there is none."""
+    try:
+        root = _parse(body)
+    except S3Error:
+        return None
+    return next((element.text or "" for element in root.iter() if _local(element) == name), None)
+
+
+def _parse(body: bytes) -> Element:
+    try:
+        root: Element = fromstring(body.strip(), forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        raise _malformed() from error
+    return root
+
+
+def _malformed() -> S3Error:
+    return S3Error(
+        "MalformedXML",
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    )
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _text(value: str) -> str:
+    # A carriage return would come back as a line feed (XML 1.0, 2.11), hence another key.
+    return escape(value, {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})

@@ -1,0 +1,108 @@
+"""What a copy takes along (R7): the source's metadata, without the source's fence.
+
+A copy whose metadata the client has not replaced goes upstream with the source's own metadata spelt out, under the
+condition that the source is still the object whose metadata that is.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from gateway.s3.errors import S3Error
+from gateway.s3.fencing import META
+from gateway.service.sending import Write, unavailable
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
+
+_SOURCE = "x-amz-copy-source"
+_SOURCE_CUSTOMER_KEY = "x-amz-copy-source-server-side-encryption-customer-"
+_CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
+# What CopyObject takes over from the source unless it is replaced (S3 API reference, CopyObject, "Metadata").
+_SYSTEM_METADATA = frozenset(
+    {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires"}
+)
+# A copy of an object onto itself must change one of these (the same page).
+_CHANGES = (
+    "x-amz-storage-class",
+    "x-amz-server-side-encryption",
+    "x-amz-website-redirect-location",
+    "x-amz-checksum-algorithm",
+    "x-amz-tagging-directive",
+)
+
+
+def copy_source(value: str) -> tuple[str, str, str]:
+    """Bucket, object key as sent (percent-encoded) and query of an `x-amz-copy-source`. Raises `S3Error`."""
+    path, _, query = value.removeprefix("/").partition("?")
+    # The separating slash itself may come encoded.
+    if "/" not in path:
+        path = path.replace("%2F", "/", 1).replace("%2f", "/", 1)
+    bucket, _, raw_key = path.partition("/")
+    if not bucket or not raw_key:
+        raise S3Error(
+            "InvalidArgument",
+            "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
+            ArgumentName="x-amz-copy-source",
+            ArgumentValue=value,
+        )
+    return unquote(bucket), raw_key, query
+
+
+async def prepare_copy(upstream: Upstream, write: Write) -> None:
+    """Make `write`, a CopyObject, carry the source's metadata without its fence.
+
+    Raises `S3Error` as S3 would for a bad or absent source; `TryAgain` if it cannot be looked at."""
+    headers = write.head.headers
+    if (headers.get("x-amz-metadata-directive") or "COPY").upper() == "REPLACE":
+        return
+    source = headers.get(_SOURCE) or ""
+    bucket, raw_key, query = copy_source(source)
+    same = bucket == write.bucket and unquote(raw_key) == write.object_key and not query
+    if same and not any(name in headers for name in _CHANGES):
+        raise S3Error(
+            "InvalidRequest",
+            "This copy request is illegal because it is trying to copy an object to itself without changing the "
+            "object's metadata, storage class, website redirect location or encryption attributes.",
+        )
+    found = await _head_source(upstream, write, bucket, raw_key, query)
+    if not write.token and not any(name.startswith(META) for name, _ in found):
+        return
+    kept = [
+        (name, value)
+        for name, value in found
+        if name in _SYSTEM_METADATA or (name.startswith("x-amz-meta-") and not name.startswith(META))
+    ]
+    etag = dict(found).get("etag", "")
+    asked = headers.get("x-amz-copy-source-if-match")
+    if asked is not None and asked.strip().strip('"') != etag.strip('"'):
+        raise S3Error(
+            "PreconditionFailed",
+            "At least one of the pre-conditions you specified did not hold",
+            Condition="x-amz-copy-source-If-Match",
+        )
+    write.replaced = (
+        *kept,
+        ("x-amz-metadata-directive", "REPLACE"),
+        ("x-amz-copy-source-if-match", etag),
+    )
+
+
+async def _head_source(
+    upstream: Upstream, write: Write, bucket: str, raw_key: str, query: str
+) -> list[tuple[str, str]]:
+    headers = tuple(
+        (_CUSTOMER_KEY + name.removeprefix(_SOURCE_CUSTOMER_KEY), value)
+        for name, value in write.head.headers.pairs
+        if name.startswith(_SOURCE_CUSTOMER_KEY)
+    )
+    try:
+        response = await upstream.read(UpstreamRequest("HEAD", bucket, raw_key, query, headers, EMPTY_SHA256))
+        response.close()
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
+    if response.status == 404:
+        raise S3Error("NoSuchKey", "The specified key does not exist.", Key=unquote(raw_key))
+    if response.status == 403:
+        raise S3Error("AccessDenied", "Access Denied")
+    if response.status != 200:
+        raise unavailable(f"it answers {response.status} to a HEAD of the copy's source")
+    return response.headers

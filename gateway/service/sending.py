@@ -1,0 +1,209 @@
+"""The one place that talks to the upstream about objects: requests as they go out, bodies, and what came back.
+
+Nothing here decides. A body is streamed to its last piece, and what is withheld goes out only after the caller's
+`commit` has let it: between `commit` and the bytes lies no await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.core.errors import Outcome, Reason, TryAgain
+from gateway.core.keys import FencingKey, Rule, Token
+from gateway.core.write import ABSENT, Answer, ObjectState, classify
+from gateway.s3.fencing import object_state
+from gateway.s3.forward import forwarded_headers, forwarded_query
+from gateway.s3.operations import Operation
+from gateway.s3.payload import Tail
+from gateway.s3.request import RequestHead
+from gateway.s3.xml import error_code, find_text
+from gateway.upstream.base import (
+    EMPTY_SHA256,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+    UpstreamResponse,
+)
+
+MAX_ANSWER_BYTES = 4 * 2**20
+"""What an upstream may answer to a write; more is taken for a lost answer."""
+LOOK_TIMEOUT_S = 10.0
+
+
+class Body(Protocol):
+    """A request's body on its way in. Reading it first tells the client to go on (`100 Continue`)."""
+
+    @property
+    def length(self) -> int:
+        """Payload bytes."""
+        ...
+
+    @property
+    def sha256(self) -> str | None:
+        """The payload's hex digest, if the head names it."""
+        ...
+
+    async def read(self) -> bytes:
+        """The whole payload, verified. Raises `S3Error`."""
+        ...
+
+    def pieces(self) -> AsyncIterator[list[bytes]]:
+        """The payload as it arrives; ends only when all that was promised about it is verified. Raises `S3Error`."""
+        ...
+
+    def checksum_headers(self) -> tuple[tuple[str, str], ...]:
+        """A trailing checksum that has been verified, as the header that keeps it on the object."""
+        ...
+
+
+@dataclass(slots=True)
+class Write:
+    """One write as the server has understood it."""
+
+    operation: Operation
+    head: RequestHead
+    bucket: str
+    object_key: str
+    token: Token
+    key: FencingKey
+    named: bool
+    """Some source named the key; else it is the object's own."""
+    rule: Rule
+    ruled: bool
+    """The rule named the key."""
+    body: Body | None
+    request_id: str
+    replaced: tuple[tuple[str, str], ...] = ()
+    """Headers that go upstream in place of the client's."""
+
+    @property
+    def cause(self) -> str:
+        """For the key's history."""
+        return f"{self.operation.name} {self.bucket}/{self.object_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An answer to a write: the upstream's, or one that the gateway vouches for."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+    answer: Answer = Answer.APPLIED
+    code: str | None = None
+    """The S3 error code in the body."""
+
+    def header(self, name: str) -> str | None:
+        return next((v for n, v in self.headers if n == name), None)
+
+
+async def result_of(response: UpstreamResponse) -> Result:
+    """Read an answer whole and say what it means for its send. Raises `UpstreamLost`."""
+    body = await response.read(MAX_ANSWER_BYTES)
+    code = error_code(body)
+    return Result(response.status, response.headers, body, classify(response.status, code), code)
+
+
+def request_of(
+    write: Write,
+    *,
+    extra: tuple[tuple[str, str], ...] = (),
+    without: frozenset[str] = frozenset(),
+    payload_sha256: str | None = None,
+    keep_md5: bool = True,
+) -> UpstreamRequest:
+    """The upstream's request for a write: as it came, less the fields in `without`, plus those in `extra`."""
+    head = write.head
+    extra = (*write.replaced, *extra)
+    names = {name for name, _ in extra}
+    headers = forwarded_headers(head, keep_md5=keep_md5, without=without | names)
+    return UpstreamRequest(
+        head.method, write.bucket, head.raw_key, forwarded_query(head), (*headers, *extra), payload_sha256
+    )
+
+
+async def send_at_hand(upstream: Upstream, request: UpstreamRequest, data: bytes, timeout_s: float) -> Result:
+    """Send a body that is at hand: calling is the commit point. Raises `UpstreamNotReached` or `UpstreamLost`."""
+    return await result_of(await upstream.send(request, data, timeout_s))
+
+
+async def stream(
+    upstream: Upstream, request: UpstreamRequest, body: Body, commit: Callable[[], None], timeout_s: float
+) -> Result:
+    """Stream a body through and withhold its tail until it is verified and `commit` has returned.
+
+    Whatever goes wrong before leaves nothing upstream. Raises what `body` and `commit` raise, `UpstreamNotReached`
+    (nothing happened), `UpstreamLost` (after `commit`)."""
+    exchange = await upstream.open(request, body.length)
+    try:
+        tail = Tail(body.length)
+        try:
+            async for pieces in body.pieces():
+                for piece in tail.push(pieces):
+                    await exchange.write(piece)
+            last = tail.release()
+            commit()
+            exchange.commit()
+            await exchange.write(last)
+        except UpstreamNotReached:
+            return await _early_answer(exchange.response)
+        return await result_of(await exchange.response(timeout_s))
+    except BaseException:
+        exchange.abort()
+        raise
+
+
+async def _early_answer(response: Callable[[float], object]) -> Result:
+    """The upstream answered before it had the whole body. A refusal is passed on; a success would be a lie."""
+    try:
+        result = await result_of(await response(LOOK_TIMEOUT_S))  # type: ignore[misc]
+    except (UpstreamLost, ValueError) as error:
+        raise UpstreamNotReached(str(error)) from error
+    if result.answer is not Answer.REFUSED:
+        raise UpstreamNotReached(f"the upstream answered {result.status} before it had the whole body")
+    return result
+
+
+# A HEAD of an object that was stored with a customer's key needs that key.
+_CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
+
+
+async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tuple[str, str]]]:
+    """The present state of the written object, and its head's fields. Raises `TryAgain` (UpstreamUnavailable)."""
+    headers = tuple((n, v) for n, v in write.head.headers.pairs if n.startswith(_CUSTOMER_KEY))
+    request = UpstreamRequest("HEAD", write.bucket, write.head.raw_key, "", headers, EMPTY_SHA256)
+    try:
+        response = await upstream.read(request)
+        response.close()
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
+    if response.status == 404:
+        return ABSENT, response.headers
+    if response.status != 200:
+        raise unavailable(f"it answers {response.status} to a HEAD of the object")
+    return object_state(response.headers), response.headers
+
+
+async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:
+    """Whether a bucket keeps versions; None where it does not exist or does not say. Raises `TryAgain`."""
+    try:
+        response = await upstream.read(UpstreamRequest("GET", bucket, "", "versioning", (), EMPTY_SHA256))
+        body = await response.read(MAX_ANSWER_BYTES)
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
+    if response.status != 200:
+        return None
+    return find_text(body, "Status") is not None
+
+
+def unavailable(why: str, outcome: Outcome = Outcome.NOT_APPLIED) -> TryAgain:
+    """The upstream does not do its part."""
+    return TryAgain(
+        Reason.UPSTREAM_UNAVAILABLE,
+        f"The object store behind the gateway is not available: {why}. Send the request again.",
+        outcome=outcome,
+        retry_after_s=1,
+    )

@@ -1,0 +1,330 @@
+"""Multipart uploads (R6): an upload belongs to the key and token that created it, and to nobody else.
+
+Creation binds the upload id, durably, before the client learns it. Parts and Complete take key and token from the
+binding. When the floor rises past it, the upload is revoked, and aborted upstream once nothing of it can land any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from urllib.parse import quote
+
+from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
+from gateway.core.keys import FencingKey, Token, key_in_metadata
+from gateway.core.write import Answer, ObjectState, Verdict, judge
+from gateway.s3.errors import S3Error
+from gateway.s3.fencing import Claimed, object_metadata
+from gateway.s3.xml import find_text, render_complete_result
+from gateway.service.fences import LiveGate, Passage, store_unavailable
+from gateway.service.objects import ObjectEntry
+from gateway.service.sending import (
+    Result,
+    Write,
+    look,
+    request_of,
+    result_of,
+    send_at_hand,
+    stream,
+    unavailable,
+)
+from gateway.service.writes import Writes, in_doubt
+from gateway.stores.base import Event, EventKind, StoreUnavailable, Upload, UploadState
+from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
+
+REVOKE_RETRY_S = 30.0
+FORGET_EVERY_S = 3600.0
+
+
+class Uploads:
+    """Bindings, and what happens under them."""
+
+    def __init__(self, writes: Writes, *, kept_s: float = 7 * 86400) -> None:
+        self._writes = writes
+        self._fences = writes.fences
+        self._store = writes.fences.store
+        self._upstream = writes.upstream
+        self._kept_s = kept_s
+        self._keys: set[str] = set()
+        self._wanted: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> frozenset[str]:
+        """Read the open bindings, go on revoking; answers the keys that have any. Raises `StoreUnavailable`."""
+        after: tuple[str, str, str] | None = None
+        while page := await self._store.open_uploads(after, 1000):
+            self._keys.update(upload.fence_key for upload in page)
+            last = page[-1]
+            after = last.bucket, last.object_key, last.upload_id
+        self._wanted = set(self._keys)
+        self._wake.set()
+        self._fences.on_handed_over = self._handed_over
+        self._task = asyncio.create_task(self._revoke_for_ever())
+        return frozenset(self._keys)
+
+    async def stop(self) -> None:
+        """End the revoking; what is left is taken up at the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the operations
+
+    async def create(self, write: Write) -> Result:
+        """CreateMultipartUpload: bound durably before it is answered."""
+        async with self._writes.admitted(write) as (live, _):
+            nonce = self._writes.clock.nonce() if write.token else ""
+            extra = object_metadata(write.key, write.token, nonce) if write.token else ()
+            request = request_of(write, extra=extra, payload_sha256=EMPTY_SHA256, keep_md5=False)
+            result = await self._staged(request)
+            if result.answer is not Answer.APPLIED:
+                return result
+            upload_id = find_text(result.body, "UploadId")
+            if not upload_id:
+                raise unavailable("its answer to CreateMultipartUpload names no upload id")
+            upload = Upload(upload_id, write.bucket, write.object_key, write.key, write.token, nonce)
+            try:
+                await self._store.bind_upload(upload)
+            except StoreUnavailable as error:
+                await self._abort(upload)
+                raise store_unavailable(error) from error
+            self._keys.add(write.key)
+            if live.gate.floor > write.token:
+                # Overtaken between admission and binding: the raise could not see this upload.
+                self._handed_over(write.key)
+            live.gate.refuse_overtaken(write.token)
+            return result
+
+    async def bound(self, write: Write, claimed: Claimed) -> Upload:
+        """The binding of the upload that `write` names; `write` takes its key and token.
+
+        Raises `S3Error` (NoSuchUpload), `Malformed` where the request names others, `TryAgain`."""
+        upload_id = write.head.param("uploadId") or ""
+        try:
+            upload = await self._store.upload(write.bucket, write.object_key, upload_id)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+        if upload is None:
+            raise no_such_upload(upload_id)
+        key = FencingKey(upload.fence_key)
+        for named in (claimed.key, write.key if write.ruled else None):
+            if named is not None and named != key:
+                raise Malformed(
+                    Reason.KEY_MISMATCH,
+                    f"This upload was created under the fencing key {key!r}, the request names {named!r}.",
+                    key=key,
+                    token=claimed.token,
+                    argument=("X-Fencing-Key", named),
+                )
+        if claimed.token is not None and claimed.token != upload.token:
+            raise Malformed(
+                Reason.TOKEN_INVALID,
+                f"This upload was created with token {upload.token or 'none'}, the request bears {claimed.token}. An "
+                "upload belongs to one token: begin a new one.",
+                key=key,
+                token=claimed.token,
+                argument=("X-Fencing-Token", str(claimed.token)),
+            )
+        write.key, write.token, write.named = key, Token(upload.token), True
+        return upload
+
+    async def part(self, write: Write) -> Result:
+        """UploadPart and UploadPartCopy: staged; cancelled when overtaken, but never visible by themselves."""
+        async with self._writes.admitted(write) as (live, entry):
+            body = write.body
+            with self._passage(write, live, entry):
+                if body is None:
+                    return await self._staged(request_of(write, payload_sha256=EMPTY_SHA256))
+                request = request_of(write, payload_sha256=body.sha256)
+                try:
+                    return await stream(
+                        self._upstream,
+                        request,
+                        body,
+                        lambda: live.gate.refuse_overtaken(write.token),
+                        self._fences.timing.commit_timeout_s,
+                    )
+                except UpstreamNotReached as error:
+                    raise unavailable(str(error)) from error
+                except UpstreamLost as error:
+                    raise unavailable(str(error), Outcome.UNKNOWN) from error
+
+    async def complete(self, write: Write, upload: Upload) -> Result:
+        """CompleteMultipartUpload: the commit point of an upload."""
+        if upload.state is UploadState.COMPLETED:
+            return await self._again(write, upload)
+        async with self._writes.admitted(write) as (live, entry):
+            data = await write.body.read() if write.body is not None else b""
+            request = request_of(write, payload_sha256=write.body.sha256 if write.body else EMPTY_SHA256)
+            with self._passage(write, live, entry) as passage:
+                passage.commit()
+                entry.state = None
+                try:
+                    result = await send_at_hand(
+                        self._upstream, request, data, self._fences.timing.commit_timeout_assembly_s
+                    )
+                except UpstreamNotReached as error:
+                    passage.refused()
+                    raise unavailable(str(error)) from error
+                except UpstreamLost:
+                    result = None
+                self._settle(passage, result)
+            if result is not None and result.answer is Answer.APPLIED:
+                etag = find_text(result.body, "ETag") or ""
+                entry.state = _state(upload, etag, result.header("x-amz-version-id"))
+                return await self._completed(upload, result, etag)
+            return await self._unclear(write, live, upload, result)
+
+    async def abort(self, write: Write, upload: Upload) -> Result:
+        """AbortMultipartUpload: throws away what was staged; also for an upload that has been overtaken."""
+        request = request_of(write, payload_sha256=EMPTY_SHA256)
+        result = await self._staged(request)
+        if result.answer is Answer.APPLIED or result.code == "NoSuchUpload":
+            try:
+                await self._store.close_upload(upload)
+            except StoreUnavailable as error:
+                raise store_unavailable(error) from error
+        return result
+
+    # --- Complete's answers
+
+    def _settle(self, passage: Passage, result: Result | None) -> None:
+        if result is None or result.answer is Answer.LOST:
+            passage.lost()
+        elif result.answer is Answer.REFUSED:
+            passage.refused()
+        else:
+            passage.applied()
+
+    async def _unclear(self, write: Write, live: LiveGate, upload: Upload, result: Result | None) -> Result:
+        """No success came back. All Completes of an upload share one nonce: if the object bears it, one of them has
+        succeeded, which decides the answer and settles nothing."""
+        gone = result is not None and result.code == "NoSuchUpload"
+        lost = result is None or result.answer is Answer.LOST
+        if upload.nonce and (gone or lost):
+            try:
+                state, headers = await look(self._upstream, write)
+            except FenceError:
+                if not lost:
+                    raise
+            else:
+                if judge(state, write.key, write.token, upload.nonce) is Verdict.OURS:
+                    version = dict(headers).get("x-amz-version-id")
+                    kept = [] if version is None else [("x-amz-version-id", version)]
+                    return await self._completed(upload, _success(upload, state.etag or "", kept), state.etag or "")
+        if result is None or lost:
+            seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
+            raise in_doubt(write, live, seen)
+        return result
+
+    async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
+        # If it fails, the object is there all the same; what is lost is only the answer to a second Complete.
+        with suppress(StoreUnavailable):
+            await self._store.complete_upload(upload, etag)
+        return result
+
+    async def _again(self, write: Write, upload: Upload) -> Result:
+        """A repeated Complete answers success again while the floor is still its own."""
+        try:
+            live = await self._fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
+        except Refused as error:
+            error.outcome = Outcome.UNKNOWN
+            raise
+        self._fences.unpin(live)
+        if write.body is not None:
+            await write.body.read()
+        return _success(upload, upload.etag or "", [])
+
+    # --- revocation
+
+    def _handed_over(self, key: FencingKey) -> None:
+        if key in self._keys:
+            self._wanted.add(key)
+            self._wake.set()
+
+    async def _revoke_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        forget_at = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(REVOKE_RETRY_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            wanted, self._wanted = self._wanted, set()
+            for key in wanted:
+                try:
+                    if not await self._revoke(FencingKey(key)):
+                        self._wanted.add(key)
+                except (FenceError, StoreUnavailable):
+                    self._wanted.add(key)
+            if loop.time() >= forget_at:
+                forget_at = loop.time() + FORGET_EVERY_S
+                with suppress(StoreUnavailable):
+                    await self._store.forget_completed_uploads(self._writes.clock.wall() - self._kept_s)
+
+    async def _revoke(self, key: FencingKey) -> bool:
+        """Revoke what is below the key's floor; True when nothing of it is left to abort."""
+        floor = await self._fences.handed_over(key)
+        if floor is None:
+            return False
+        done = True
+        for upload in await self._store.revoke_uploads(key, floor):
+            if not await self._abort(upload):
+                done = False
+                continue
+            await self._store.close_upload(upload)
+            self._store.record(
+                Event(key, EventKind.UPLOAD_REVOKED, upload.token, floor, f"{upload.bucket}/{upload.object_key}")
+            )
+        return done
+
+    async def _abort(self, upload: Upload) -> bool:
+        """Abort upstream; True when the upload is gone."""
+        query = "uploadId=" + quote(upload.upload_id, safe="")
+        request = UpstreamRequest("DELETE", upload.bucket, quote(upload.object_key, safe="/~"), query, (), EMPTY_SHA256)
+        try:
+            result = await self._staged(request)
+        except FenceError:
+            return False
+        return result.answer is Answer.APPLIED or result.status == 404
+
+    # --- small parts
+
+    async def _staged(self, request: UpstreamRequest) -> Result:
+        """A request without a visible effect, its answer read whole. Raises `TryAgain` (UpstreamUnavailable)."""
+        try:
+            return await result_of(
+                await self._upstream.send(request, b"", self._fences.timing.commit_timeout_assembly_s)
+            )
+        except (UpstreamNotReached, UpstreamLost) as error:
+            raise unavailable(str(error)) from error
+
+    def _passage(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Passage:
+        return Passage(
+            self._fences, live, entry, write.token, self._fences.timing.settle_timeout_assembly_s, write.request_id
+        )
+
+
+def _success(upload: Upload, etag: str, headers: list[tuple[str, str]]) -> Result:
+    body = render_complete_result(upload.bucket, upload.object_key, etag)
+    return Result(200, [*headers, ("content-type", "application/xml")], body)
+
+
+def _state(upload: Upload, etag: str, version: str | None) -> ObjectState | None:
+    if not etag:
+        return None
+    key = key_in_metadata(upload.fence_key) if upload.token else None
+    return ObjectState(etag, key, upload.token, upload.nonce, version not in (None, "null"))
+
+
+def no_such_upload(upload_id: str) -> S3Error:
+    """S3's answer for an upload id that means nothing."""
+    return S3Error(
+        "NoSuchUpload",
+        "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been "
+        "aborted or completed.",
+        UploadId=upload_id,
+    )

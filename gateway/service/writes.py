@@ -1,0 +1,504 @@
+"""Fenced writes of one object: PUT, copy, delete, and the writes of its metadata (R2 to R5, R9).
+
+A write is admitted, finds out to whom the object belongs, and is sent: under a condition on the state last seen where
+the upstream honours conditions, withheld until the gate lets it pass. What comes back decides: applied, refused, in
+doubt, or moved, which means to look at the object and judge it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from gateway.clock import Clock
+from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
+from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, key_of_object
+from gateway.core.write import (
+    ABSENT,
+    CONDITION_FAILED_STATUS,
+    Answer,
+    Condition,
+    ObjectState,
+    Verdict,
+    condition_on,
+    judge,
+)
+from gateway.s3.errors import S3Error
+from gateway.s3.fencing import object_metadata
+from gateway.s3.forward import own_conditions
+from gateway.s3.xml import find_text, render_copy_result
+from gateway.service.fences import Fences, LiveGate, Passage, contested, store_unavailable
+from gateway.service.objects import ObjectEntry, Objects
+from gateway.service.sending import Result, Write, keeps_versions, look, request_of, send_at_hand, stream, unavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.upstream.base import (
+    Capabilities,
+    CapabilitySource,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+)
+
+MAX_RESENDS = 8
+"""How often a body at hand is sent again because the object's state had moved."""
+CHASE_S = (0.5, 1, 2, 4, 8, 16)
+"""When the object is looked at for the nonce of a send in doubt, seconds after one another."""
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A write that has been admitted: its gate, its object, and how it is to be sent."""
+
+    write: Write
+    live: LiveGate
+    entry: ObjectEntry
+    condition: Condition | None
+    """Where the upstream honours it; None: unconditionally."""
+    own: bool
+    """The condition is the client's own: a failure is its answer, nothing is sent again."""
+
+
+class Writes:
+    """Sends writes through their gates."""
+
+    def __init__(
+        self,
+        fences: Fences,
+        objects: Objects,
+        upstream: Upstream,
+        capabilities: CapabilitySource,
+        clock: Clock,
+        small_body_bytes: int = 65536,
+    ) -> None:
+        self.fences = fences
+        self.objects = objects
+        self.upstream = upstream
+        self._capabilities = capabilities
+        self.clock = clock
+        self._small_body_bytes = small_body_bytes
+        self._chases: set[asyncio.Task[None]] = set()
+
+    # --- the way of a write
+
+    async def unfenced(self, write: Write) -> Result:
+        """A write that no fence covers: as it came. Raises `S3Error`, `TryAgain`."""
+        body = write.body
+        request = request_of(write, payload_sha256=body.sha256 if body else None)
+        timeout_s = self._commit_timeout_s(write)
+        entry = self.objects.pin(write.bucket, write.object_key)
+        entry.state = None
+        try:
+            if body is not None and body.length > self._small_body_bytes:
+                return await stream(self.upstream, request, body, lambda: None, timeout_s)
+            data = await body.read() if body is not None else b""
+            if body is not None:
+                request = request_of(write, extra=body.checksum_headers(), payload_sha256=body.sha256)
+            return await send_at_hand(self.upstream, request, data, timeout_s)
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        except UpstreamLost as error:
+            raise unavailable(str(error), Outcome.UNKNOWN) from error
+        finally:
+            entry.state = None
+            self.objects.unpin(entry)
+
+    async def fenced(self, write: Write) -> Result:
+        """A write through its gate. Raises `FenceError` or `S3Error`."""
+        async with self.admitted(write) as (live, entry):
+            admitted = await self._conditioned(write, live, entry)
+            if isinstance(admitted, Result):
+                return admitted
+            if write.body is not None and write.body.length > self._small_body_bytes:
+                return await self._streamed(admitted)
+            data = await write.body.read() if write.body is not None else b""
+            return await self._at_hand(admitted, data)
+
+    @asynccontextmanager
+    async def admitted(self, write: Write) -> AsyncIterator[tuple[LiveGate, ObjectEntry]]:
+        """Admission and ownership (R1, R9); gate and object stay pinned inside."""
+        live = await self.fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
+        entry = self.objects.pin(write.bucket, write.object_key)
+        try:
+            if entry.contested(write.key) and not await entry.uncontested(
+                write.key, self.fences.timing.handover_wait_s
+            ):
+                raise contested(write.key, self.fences.timing.settle_timeout_s)
+            if not write.ruled:
+                await self._own(write)
+            yield live, entry
+        finally:
+            self.objects.unpin(entry)
+            self.fences.unpin(live)
+
+    # --- to whom the object belongs
+
+    async def _own(self, write: Write) -> None:
+        """Without a rule an object belongs to the key that last wrote it; the store remembers which (R9)."""
+        by_itself = key_of_object(write.bucket, write.object_key)
+        try:
+            owner = await self.fences.store.owner(write.bucket, write.object_key)
+            if owner is None and write.key != by_itself and (await self.fences.state(by_itself)).floor:
+                owner = by_itself
+            if owner is not None and owner != write.key and not (write.token and write.rule.rekey):
+                raise another_key(write, key_in_metadata(owner))
+            if write.token and owner != write.key and (write.named or owner is not None):
+                await self.fences.store.claim(write.bucket, write.object_key, write.key)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+
+    def _judge(self, write: Write, live: LiveGate, state: ObjectState, nonce: str | None = None) -> Verdict:
+        """Judge a head. Raises `Malformed` (KeyMismatch) where the object belongs to another key."""
+        verdict = judge(state, write.key, write.token, nonce)
+        if verdict is Verdict.OTHER_KEY:
+            if not write.ruled and not write.rule.rekey:
+                raise another_key(write, state.key or "")
+            return Verdict.MOVED
+        return verdict
+
+    async def _look(
+        self, write: Write, live: LiveGate, entry: ObjectEntry, nonce: str | None = None
+    ) -> tuple[ObjectState, Verdict, list[tuple[str, str]]]:
+        """Look at the object and judge it. A higher token than ours raises the floor to itself; then ours is stale.
+        Raises `FenceError`."""
+        state, headers = await look(self.upstream, write)
+        entry.state = state
+        verdict = self._judge(write, live, state, nonce)
+        if verdict is Verdict.HIGHER_TOKEN:
+            await self.fences.learn(live, state.token, f"found on {write.bucket}/{write.object_key}", write.request_id)
+            live.gate.refuse_overtaken(write.token)
+        return state, verdict, headers
+
+    # --- under which condition it is sent
+
+    async def _conditioned(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Admitted | Result:
+        """The condition of the send, or an answer that needs none. Raises `FenceError` or `S3Error`."""
+        operation = write.operation
+        if not write.token:
+            return Admitted(write, live, entry, None, own=False)
+        if not operation.conditional or write.head.param("versionId") is not None:
+            if not write.ruled and entry.state is None:
+                await self._look(write, live, entry)
+            return Admitted(write, live, entry, None, own=False)
+        honoured = _honours(await self._capabilities.of_bucket(write.bucket), operation.name)
+        if own := own_conditions(write.head):
+            await self._check_own_conditions(write, live, entry, own)
+            return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=True)
+        if operation.name == "DeleteObject":
+            return await self._before_delete(write, live, entry, honoured)
+        streams = write.body is not None and write.body.length > self._small_body_bytes
+        if entry.state is None and (streams or not (honoured or write.ruled)):
+            await self._look(write, live, entry)
+        return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=False)
+
+    async def _before_delete(
+        self, write: Write, live: LiveGate, entry: ObjectEntry, honoured: bool
+    ) -> Admitted | Result:
+        """What is already gone is answered without a send, but only if it is seen gone now: memory proves nothing."""
+        if entry.state is None or entry.state.etag is None:
+            state, _, headers = await self._look(write, live, entry)
+            if state is ABSENT:
+                if "x-amz-delete-marker" in dict(headers) or not await self._is_plain_bucket(write):
+                    return Admitted(write, live, entry, None, own=False)
+                return Result(204, [], b"")
+        return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=False)
+
+    async def _is_plain_bucket(self, write: Write) -> bool:
+        """Whether the bucket exists and keeps no versions."""
+        return await keeps_versions(self.upstream, write.bucket) is False
+
+    async def _check_own_conditions(
+        self, write: Write, live: LiveGate, entry: ObjectEntry, own: frozenset[str]
+    ) -> None:
+        """The client's own conditions keep S3's meaning; the head is still judged first. Raises S3's own answers."""
+        if_match, if_none_match = (write.head.headers.get(n) for n in ("if-match", "if-none-match"))
+        deleting = write.operation.name == "DeleteObject"
+        if len(own) > 1 or (if_none_match or "*") != "*" or (if_match == "*" and not deleting):
+            raise S3Error(
+                "NotImplemented",
+                "A header you provided implies functionality that is not implemented",
+                Header="If-None-Match" if if_none_match else "If-Match",
+            )
+        state, _, _ = await self._look(write, live, entry)
+        if if_match is not None and state.etag is None:
+            raise S3Error("NoSuchKey", "The specified key does not exist.", Key=write.object_key)
+        matches = if_match in (None, "*") or _bare(if_match or "") == _bare(state.etag or "")
+        if not matches or (if_none_match is not None and state.etag is not None):
+            raise condition_failed("If-Match" if if_match else "If-None-Match")
+
+    # --- sending
+
+    async def _at_hand(self, admitted: Admitted, data: bytes) -> Result:
+        """Send a body that is at hand, again with the fresh condition while the state moves under it."""
+        write, entry = admitted.write, admitted.entry
+        for _ in range(MAX_RESENDS):
+            nonce = self.clock.nonce()
+            result: Result | None = None
+            async with self._turn(entry, write.key):
+                request = self._request(admitted, nonce)
+                with self._passage(admitted) as passage:
+                    passage.commit()
+                    try:
+                        result = await send_at_hand(self.upstream, request, data, self._commit_timeout_s(write))
+                    except UpstreamNotReached as error:
+                        passage.refused()
+                        raise unavailable(str(error)) from error
+                    except UpstreamLost:
+                        passage.lost()
+                    else:
+                        self._heard(admitted, passage, result, nonce)
+            if result is None or result.answer is Answer.LOST:
+                return await self._in_doubt(admitted, passage, nonce, result)
+            if not self._condition_failed(admitted, result):
+                return result
+            if (applied := await self._moved(admitted, nonce)) is not None:
+                return applied
+        raise state_moved(write)
+
+    async def _streamed(self, admitted: Admitted) -> Result:
+        """Stream the body; what has moved meanwhile can only be sent again by the client."""
+        write = admitted.write
+        assert write.body is not None
+        nonce = self.clock.nonce()
+        request = self._request(admitted, nonce)
+        result: Result | None = None
+        with self._passage(admitted) as passage:
+            try:
+                result = await stream(self.upstream, request, write.body, passage.commit, self._commit_timeout_s(write))
+            except UpstreamNotReached as error:
+                passage.not_sent()
+                raise unavailable(str(error)) from error
+            except UpstreamLost:
+                passage.lost()
+            else:
+                if passage.committed:
+                    self._heard(admitted, passage, result, nonce)
+        if result is None or result.answer is Answer.LOST:
+            return await self._in_doubt(admitted, passage, nonce, result)
+        if self._condition_failed(admitted, result):
+            if (applied := await self._moved(admitted, nonce, at_hand=False)) is not None:
+                return applied
+            raise state_moved(write)
+        return result
+
+    def _heard(self, admitted: Admitted, passage: Passage, result: Result, nonce: str) -> None:
+        """Settle the send by its answer, and remember the state that it left."""
+        if result.answer is Answer.LOST:
+            passage.lost()
+        elif result.answer is Answer.REFUSED:
+            passage.refused()
+        else:
+            passage.applied()
+            admitted.entry.state = _state_after(admitted.write, admitted.entry, result, nonce)
+
+    def _condition_failed(self, admitted: Admitted, result: Result) -> bool:
+        """Whether the upstream refused because the object was not in the state last seen."""
+        if result.answer is not Answer.REFUSED or admitted.condition is None:
+            return False
+        if result.status not in CONDITION_FAILED_STATUS:
+            return False
+        return result.code in (None, "PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
+
+    async def _moved(self, admitted: Admitted, nonce: str, *, at_hand: bool = True) -> Result | None:
+        """The state has moved: look, judge, and be admitted anew with the fresh condition (R4). Answers a result if the
+        send turns out to have been applied. Raises `FenceError`, or S3's 412 where the condition was the client's."""
+        write, live, entry = admitted.write, admitted.live, admitted.entry
+        state, verdict, headers = await self._look(write, live, entry, nonce)
+        if verdict is Verdict.OURS:
+            return _vouched(write, state, headers)
+        if admitted.own:
+            raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
+        if not at_hand or state.versioned:
+            raise state_moved(write)
+        self.fences.unpin(await self.fences.admit(write.key, write.token, cause=write.cause))
+        if write.operation.name == "DeleteObject" and state is ABSENT:
+            return Result(204, [], b"")
+        admitted.condition = condition_on(state)
+        return None
+
+    async def _in_doubt(self, admitted: Admitted, passage: Passage, nonce: str, result: Result | None) -> Result:
+        """The answer is lost. If the object bears this very send's nonce, it was applied; nothing else is known."""
+        write, entry = admitted.write, admitted.entry
+        entry.state = None
+        bears_nonce = bool(write.token) and write.operation.name in ("PutObject", "CopyObject")
+        if bears_nonce:
+            try:
+                state, verdict, headers = await self._look(write, admitted.live, entry, nonce)
+            except FenceError:
+                pass
+            else:
+                if verdict is Verdict.OURS:
+                    passage.nonce_seen()
+                    return _vouched(write, state, headers)
+            self._chase(admitted, passage, nonce)
+        seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
+        raise in_doubt(write, admitted.live, seen)
+
+    def _chase(self, admitted: Admitted, passage: Passage, nonce: str) -> None:
+        """Go on looking for the nonce, so that a hand-over need not wait for the whole settle time-out."""
+
+        async def chase() -> None:
+            for pause_s in CHASE_S:
+                await asyncio.sleep(pause_s)
+                if not passage.doubtful:
+                    return
+                try:
+                    state, _ = await look(self.upstream, admitted.write)
+                except FenceError:
+                    continue
+                if judge(state, admitted.write.key, admitted.write.token, nonce) is Verdict.OURS:
+                    passage.nonce_seen()
+                    return
+
+        task = asyncio.create_task(chase())
+        self._chases.add(task)
+        task.add_done_callback(self._chases.discard)
+
+    async def close(self) -> None:
+        """End what looks for nonces."""
+        for task in self._chases:
+            task.cancel()
+        await asyncio.gather(*self._chases, return_exceptions=True)
+
+    # --- small parts
+
+    def _request(self, admitted: Admitted, nonce: str) -> UpstreamRequest:
+        write, body = admitted.write, admitted.write.body
+        extra: tuple[tuple[str, str], ...] = ()
+        without: frozenset[str] = frozenset()
+        if write.token:
+            if write.operation.name in ("PutObject", "CopyObject"):
+                extra += object_metadata(write.key, write.token, nonce)
+            if admitted.condition is not None:
+                extra += (admitted.condition.header(),)
+                without = frozenset({"if-match", "if-none-match"})
+        if body is not None:
+            extra += body.checksum_headers()
+        return request_of(write, extra=extra, without=without, payload_sha256=body.sha256 if body else None)
+
+    def _passage(self, admitted: Admitted) -> Passage:
+        write = admitted.write
+        timing = self.fences.timing
+        settle_s = timing.settle_timeout_assembly_s if write.operation.assembles else timing.settle_timeout_s
+        return Passage(self.fences, admitted.live, admitted.entry, write.token, settle_s, write.request_id)
+
+    def _commit_timeout_s(self, write: Write) -> float:
+        timing = self.fences.timing
+        return timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s
+
+    @asynccontextmanager
+    async def _turn(self, entry: ObjectEntry, key: FencingKey) -> AsyncIterator[None]:
+        """One body at hand at a time for each object, from commit point to answer."""
+        if entry.turn.locked():
+            try:
+                async with asyncio.timeout(self.fences.timing.handover_wait_s):
+                    await entry.turn.acquire()
+            except TimeoutError:
+                raise TryAgain(
+                    Reason.STATE_MOVED,
+                    "Other writes of this object are still on their way. Send the request again.",
+                    key=key,
+                    retry_after_s=1,
+                ) from None
+        else:
+            await entry.turn.acquire()
+        try:
+            yield
+        finally:
+            entry.turn.release()
+
+
+def _honours(capabilities: Capabilities, operation: str) -> bool:
+    return {
+        "PutObject": capabilities.conditional_put,
+        "CopyObject": capabilities.conditional_copy,
+        "DeleteObject": capabilities.conditional_delete,
+    }[operation]
+
+
+def _bare(etag: str) -> str:
+    return etag.strip().removeprefix("W/").strip('"')
+
+
+def _state_after(write: Write, entry: ObjectEntry, result: Result, nonce: str) -> ObjectState | None:
+    """What is known of the object after an applied write; None if nothing is."""
+    version = result.header("x-amz-version-id")
+    versioned = version is not None and version != "null"
+    if write.operation.name == "DeleteObject":
+        return None if versioned or write.head.param("versionId") is not None else ABSENT
+    if write.operation.name == "PutObject":
+        etag = result.header("etag")
+    elif write.operation.name == "CopyObject":
+        etag = find_text(result.body, "ETag")
+    else:
+        return entry.state
+    if not etag:
+        return None
+    key = key_in_metadata(write.key) if write.token else None
+    return ObjectState(etag, key, write.token, nonce if write.token else "", versioned)
+
+
+def _vouched(write: Write, state: ObjectState, headers: list[tuple[str, str]]) -> Result:
+    """The answer to a write whose own answer was lost and whose nonce the object bears."""
+    named = dict(headers)
+    kept = [(n, named[n]) for n in ("x-amz-version-id", "x-amz-server-side-encryption") if n in named]
+    if write.operation.name == "CopyObject":
+        body = render_copy_result(state.etag or "", named.get("last-modified", ""))
+        return Result(200, [*kept, ("content-type", "application/xml")], body)
+    return Result(200, [*kept, ("etag", state.etag or "")], b"")
+
+
+def another_key(write: Write, owner: str) -> FenceError:
+    """The object belongs to another key than the one that the write names."""
+    if write.token == NO_TOKEN and not write.named:
+        return Refused(
+            Reason.TOKEN_REQUIRED,
+            f"This object belongs to the fencing key {owner}; a write without a token may not replace it. "
+            "Send that job's key and token.",
+            key=owner,
+        )
+    return Malformed(
+        Reason.KEY_MISMATCH,
+        f"This object belongs to the fencing key {owner}. Write under that key, or to another object, or let it move "
+        "by a rule with rekey = true.",
+        key=owner,
+        token=write.token or None,
+        argument=("X-Fencing-Key", write.key),
+    )
+
+
+def state_moved(write: Write) -> FenceError:
+    """Somebody else has changed the object since it was looked at."""
+    return TryAgain(
+        Reason.STATE_MOVED,
+        "The object has been changed by another writer of the same token, or past the gateway, since this write "
+        "began. Nothing was written. Send the request again.",
+        key=write.key,
+        token=write.token,
+        retry_after_s=0.1,
+    )
+
+
+def in_doubt(write: Write, live: LiveGate, seen: str) -> FenceError:
+    """Nobody knows whether the write has been applied, or still will be."""
+    return TryAgain(
+        Reason.IN_DOUBT,
+        f"The object store's answer was lost after the write had been sent ({seen}): it may have been applied, or still "
+        "be. Send the request again with the same token.",
+        key=write.key,
+        token=write.token or None,
+        floor=live.gate.floor,
+        outcome=Outcome.UNKNOWN,
+        retry_after_s=1,
+    )
+
+
+def condition_failed(condition: str) -> S3Error:
+    """S3's own 412: the client's condition has failed."""
+    return S3Error(
+        "PreconditionFailed",
+        "At least one of the pre-conditions you specified did not hold",
+        Condition=condition,
+    )
