@@ -74,9 +74,7 @@ class RequestHead:
         return None
 
 
-def parse_head(
-    method: str, target: str, headers: Headers, virtual_host_suffixes: tuple[str, ...] = ()
-) -> RequestHead:
+def parse_head(method: str, target: str, headers: Headers, virtual_host_suffixes: tuple[str, ...] = ()) -> RequestHead:
     """Split a request's target into bucket, key and query.
 
     `target` is the request line's, in origin form (`/b/k?q`) or absolute form. A host that ends in one of
@@ -88,7 +86,10 @@ def parse_head(
         if not separator or scheme.lower() not in ("http", "https"):
             raise S3Error("InvalidURI", "Couldn't parse the specified URI.")
         slash = min((i for i in (rest.find("/"), rest.find("?")) if i >= 0), default=len(rest))
-        host, target = rest[:slash], rest[slash:]  # RFC 9112, 3.2.2: the target's host overrides the field
+        field, host, target = host, rest[:slash], rest[slash:]
+        # RFC 9112, 3.2.2 lets the target's host override the field; the signature covers the field alone.
+        if _bucket_of_host(field, virtual_host_suffixes) != _bucket_of_host(host, virtual_host_suffixes):
+            raise S3Error("InvalidURI", "Couldn't parse the specified URI.")
         if not target.startswith("/"):
             target = "/" + target
     raw_path, _, raw_query = target.partition("?")
@@ -96,8 +97,9 @@ def parse_head(
     if bucket is None:
         raw_bucket, _, raw_key = raw_path[1:].partition("/")
         bucket = _decode(raw_bucket) or None
-        if bucket is None and raw_key:
-            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName="")
+        # An escaped slash signs like a plain one: it must not move the border between bucket and key.
+        if (bucket is None and raw_key) or (bucket is not None and "/" in bucket):
+            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName=bucket or "")
     key = _decode(raw_key) if raw_key else None
     if key is not None and len(key.encode()) > MAX_KEY_BYTES:
         raise S3Error(

@@ -483,6 +483,19 @@ def test_absolute_form() -> None:
     assert check(head_of("GET", "http://gateway/b/k", headers)) == KEY
 
 
+def test_signature_stays_with_its_bucket() -> None:
+    """Neither another host in an absolute target nor an escaped slash takes a signature to another bucket."""
+    host = [("host", "one.s3.example.com")]
+    target = presigned("/k", host="one.s3.example.com")
+    suffixes = ("s3.example.com",)
+    head = parse_head("GET", f"http://one.s3.example.com:80{target}", Headers(host), suffixes)
+    assert (head.bucket, check(head)) == ("one", KEY)
+    with pytest.raises(S3Error, match="parse the specified URI"):
+        parse_head("GET", f"http://two.s3.example.com{target}", Headers(host), suffixes)
+    with pytest.raises(S3Error, match="bucket is not valid"):
+        parse_head("GET", presigned("/b/x/k").replace("/b/x/k", "/b%2Fx/k"), Headers([("host", "gateway")]))
+
+
 def test_trace_headers_may_be_unsigned() -> None:
     """`amz-sdk-*` and a trace id added on the way need no signature."""
     added = [("amz-sdk-request", "attempt=1"), ("x-amzn-trace-id", "Root=1")]
