@@ -1,0 +1,32 @@
+"""The store contract over every store of one gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.stores.memory import MemoryStore
+from gateway.stores.sqlite import SqliteStore
+from tests.contract import store_contract
+from tests.contract.store_contract import Clock, OpenStore, StoreContract
+
+clock = store_contract.clock
+store = store_contract.store
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite without cache"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> OpenStore:
+    memory = MemoryStore(clock=clock)
+
+    async def open_store() -> MemoryStore | SqliteStore:
+        if request.param == "memory":
+            return memory
+        cache_size = 65536 if request.param == "sqlite" else 0
+        return SqliteStore(tmp_path / "gateway.db", cache_size=cache_size, clock=clock)
+
+    return open_store
+
+
+class TestStore(StoreContract):
+    """Collected here."""
