@@ -25,8 +25,8 @@ MAX_LINE_BYTES = 1024
 
 CHECKSUM_PREFIX = "x-amz-checksum-"
 
-_SIGNED_HEAD = re.compile(rb"([0-9a-fA-F]{1,16});chunk-signature=([0-9a-f]{64})\r\n")
-_UNSIGNED_HEAD = re.compile(rb"([0-9a-fA-F]{1,16})(?:;[^\r\n]*)?\r\n")
+_SIGNED_HEAD = re.compile(rb"([0-9a-fA-F]+);chunk-signature=([0-9a-f]{64})\r\n")
+_UNSIGNED_HEAD = re.compile(rb"([0-9a-fA-F]+)(?:;[^\r]*)?\r\n")
 
 
 class _Expect(Enum):

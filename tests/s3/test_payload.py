@@ -70,7 +70,7 @@ def test_headers_that_are_no_checksum_values() -> None:
     """Type, algorithm and mode speak of checksums without being one; case of the algorithm does not matter."""
     spec = read(
         UNSIGNED,
-        **SIZED,
+        content_length="11",
         x_amz_checksum_type="FULL_OBJECT",
         x_amz_checksum_algorithm="CRC32",
         x_amz_checksum_mode="ENABLED",
@@ -78,7 +78,7 @@ def test_headers_that_are_no_checksum_values() -> None:
         x_amz_checksum_crc32=crc32(HELLO),
     )
     assert spec.checksums == (("crc32", crc32(HELLO)),)
-    assert read(UNSIGNED, **SIZED, x_amz_sdk_checksum_algorithm="CRC32").checksums == ()
+    assert read(UNSIGNED, content_length="11", x_amz_sdk_checksum_algorithm="CRC32").checksums == ()
 
 
 def test_checksums_of_an_object_are_not_of_the_body() -> None:
@@ -216,6 +216,13 @@ def test_another_body_than_was_hashed() -> None:
         "S3ComputedContentSHA256": hashlib.sha256(b"Hello world").hexdigest(),
     }
     assert passage.staged + passage.tail == b""
+
+
+def test_a_hash_in_upper_case() -> None:
+    """The signed SHA-256 may be written in either case."""
+    decoder = PayloadDecoder(read(hashlib.sha256(HELLO).hexdigest().upper(), content_length="11"), None)
+    assert decoder.feed(HELLO) == [HELLO]
+    decoder.finish()
 
 
 def test_promises_that_are_kept_together() -> None:
