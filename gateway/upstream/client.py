@@ -151,7 +151,7 @@ class UpstreamClient:
             if name in OWN_HEADERS:
                 raise ValueError(f"the client itself sets the header {name}")
         target = f"{path}?{request.raw_query}" if request.raw_query else path
-        lines = [f"{request.method} {target} HTTP/1.1\r\nhost: {host}\r\n"]
+        lines = [f"{request.method} {target} HTTP/1.1\r\n", f"host: {host}\r\n"]
         if content_length or request.method in ("PUT", "POST"):
             lines.append(f"content-length: {content_length}\r\n")
         lines += [f"{name}: {value}\r\n" for name, value in request.headers]
@@ -170,7 +170,7 @@ class UpstreamClient:
             )
             lines += [f"{name}: {value}\r\n" for name, value in signed]
         text = "".join(lines)
-        if _HEAD.fullmatch(text) is None:
+        if text.count("\n") != len(lines) or _HEAD.fullmatch(text) is None:
             raise ValueError("a control character, a space or an upper-case header name in the request's head")
         return (text + "\r\n").encode("utf-8", "surrogateescape")
 
@@ -179,6 +179,8 @@ class UpstreamClient:
         if "?" in raw_key:
             raise ValueError("an unescaped question mark in the object key")
         if bucket is None:
+            if raw_key:
+                raise ValueError("an object key without a bucket")
             return self._endpoint.host_header, "/"
         if _BUCKET.fullmatch(bucket) is None:
             raise ValueError(f"not the name of a bucket: {bucket!r}")

@@ -49,12 +49,12 @@ class Connection(asyncio.Protocol):
         "_exchange",
         "_fields",
         "_gone",
-        "_head_bytes",
         "_keep_alive",
         "_owner",
         "_parser",
         "_readable",
         "_reading_paused",
+        "_received",
         "_response",
         "_stray",
         "_transport",
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._response: Response | None = None
         self._fields: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._received = 0
         self._keep_alive = False
         self._stray = False
         self._reading_paused = False
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         assert self._exchange is None
         exchange = self._exchange = Exchange(self, method == "HEAD", unsent, silence_timeout_s)
         self._response = None
-        self._head_bytes = 0
+        self._received = 0
         self._stray = False
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
@@ -147,6 +147,8 @@ class Connection(asyncio.Protocol):
             self.reset("the upstream sent something unasked")
             return
         exchange = self._exchange
+        if self._response is None:
+            self._received += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -156,8 +158,7 @@ class Connection(asyncio.Protocol):
             self._stray = True
         response = self._response
         if response is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
+            if self._received > MAX_HEAD_BYTES:
                 self.reset("the head of the upstream's answer is too long")
             return
         if response.complete:
@@ -207,6 +208,8 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if self._response is not None or status < 200:  # RFC 9110, 15.2: interim answers may come at any time
             return
+        if self._received > MAX_HEAD_BYTES and sum(len(n) + len(v) + 4 for n, v in self._fields) > MAX_HEAD_BYTES:
+            raise ValueError("the head is too long")  # comes out of `feed_data`
         self._keep_alive = self._parser.should_keep_alive()
         self._response = self._exchange.answered(status, self._fields)
         if self._exchange.head_only:
@@ -245,7 +248,7 @@ class Connection(asyncio.Protocol):
         """The upstream's side closed it."""
         if not self.closed:
             self.closed = True
-            self._end(reason, unanswered=self._head_bytes == 0 and self._response is None)
+            self._end(reason, unanswered=self._received == 0 and self._response is None)
 
     def _end(self, reason: str, *, unanswered: bool) -> None:
         exchange, self._exchange = self._exchange, None

@@ -1,0 +1,350 @@
+"""The client: what it puts on the wire, whom it connects to, and how it shares few connections among many."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.s3.request import Headers, parse_head
+from gateway.s3.sigv4 import Credentials, parse_claim, verify
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamNotReached, UpstreamRequest
+from gateway.upstream.client import Endpoint, UpstreamClient
+from gateway.upstream.credentials import StaticCredentials
+from tests.conftest import REGION, StoreServer
+from tests.contract.upstream_contract import UpstreamContract
+from tests.upstream.peer import BOUND_S, GET, OK, PUT, Listener, Peer, conversation, used_once
+
+ON_BOTH_LOOPS = True
+
+CREDENTIALS = Credentials("AKIDEXAMPLE", "secret", "token")
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
+
+
+class TestClientOnSeaweedFS(UpstreamContract):
+    @pytest.fixture
+    async def upstream(self, store_server: StoreServer) -> AsyncIterator[Upstream]:
+        client = UpstreamClient(
+            store_server.url, region=REGION, credentials=StaticCredentials(store_server.credentials)
+        )
+        yield client
+        await client.close()
+
+
+async def exchanged(client: UpstreamClient, listener: Listener, request: UpstreamRequest, body: bytes = b"") -> bytes:
+    """What a request looks like on the wire."""
+    sending = asyncio.ensure_future(client.send(request, body, BOUND_S))
+    peer = await listener.accept()
+    raw = await peer.request()
+    await peer.send(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    await sending
+    return raw
+
+
+async def test_bytes_of_an_unsigned_request() -> None:
+    """Target and headers go out byte for byte, with host and length and nothing else."""
+    request = UpstreamRequest(
+        "PUT",
+        "bucket",
+        "/a//../%2F%2f+ä\udcff;'",
+        "x=%20&y&partNumber=1&=",
+        (("x-amz-meta-a", "  \udcff\udcfe ä  b"), ("x-amz-meta-a", ""), ("accept", "*/*")),
+    )
+    async with conversation() as (client, listener):
+        raw = await exchanged(client, listener, request, b"body")
+        assert raw == (
+            b"PUT /bucket//a//../%2F%2f+\xc3\xa4\xff;'?x=%20&y&partNumber=1&= HTTP/1.1\r\n"
+            b"host: " + listener.url[7:].encode() + b"\r\ncontent-length: 4\r\n"
+            b"x-amz-meta-a:   \xff\xfe \xc3\xa4  b\r\nx-amz-meta-a: \r\naccept: */*\r\n\r\nbody"
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [
+        ("PUT", b"", b"0"),
+        ("POST", b"", b"0"),
+        ("PUT", b"xy", b"2"),
+        ("GET", b"", None),
+        ("DELETE", b"", None),
+        ("GET", b"x", b"1"),
+    ],
+)
+async def test_content_length(method: str, body: bytes, length: bytes | None) -> None:
+    """PUT and POST always say their length, the others where they have a body."""
+    async with conversation() as (client, listener):
+        raw = await exchanged(client, listener, UpstreamRequest(method, "bucket", "k", "", ()), body)
+        said = [line[16:] for line in raw.split(b"\r\n") if line.startswith(b"content-length: ")]
+        assert said == ([] if length is None else [length])
+
+
+@pytest.mark.parametrize(
+    ("addressing", "bucket", "raw_key", "host", "path"),
+    [
+        ("path", None, "", "", "/"),
+        ("path", "bucket", "", "", "/bucket/"),
+        ("path", "bucket", "a/b", "", "/bucket/a/b"),
+        ("virtual", None, "", "", "/"),
+        ("virtual", "bucket", "", "bucket.", "/"),
+        ("virtual", "my.bucket", "/a", "my.bucket.", "//a"),
+    ],
+)
+async def test_addressing(addressing: str, bucket: str | None, raw_key: str, host: str, path: str) -> None:
+    """The bucket stands in the path or before the host, never in both."""
+    async with conversation(addressing=addressing) as (client, listener):
+        raw = await exchanged(client, listener, UpstreamRequest("GET", bucket, raw_key, "", ()))
+        assert raw.startswith(f"GET {path} HTTP/1.1\r\nhost: {host}{listener.url[7:]}\r\n".encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"body"])
+async def test_signature_verifies(body: bytes) -> None:
+    """What is sent bears a signature over all of it, with the session token and the hash that was given."""
+    request = UpstreamRequest("PUT", "bucket", "a%20b", "x=1&a", (("x-amz-meta-a", "ä \udcff"),))
+    async with conversation(credentials=CREDENTIALS, now=lambda: 1_700_000_000.5) as (client, listener):
+        raw = await exchanged(client, listener, request, body)
+    lines = raw.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    headers = Headers.of_raw((n, v) for n, _, v in (line.partition(b": ") for line in lines[1:]))
+    head = parse_head("PUT", lines[0].split(b" ")[1].decode(), headers)
+    claim = parse_claim(head)
+    assert claim is not None
+    verify(head, claim, CREDENTIALS, 1_700_000_000.5)
+    assert headers.get("x-amz-security-token") == "token"
+    assert headers.get("x-amz-content-sha256") == ("UNSIGNED-PAYLOAD" if body else EMPTY_SHA256)
+    assert {"host", "x-amz-meta-a", "x-amz-date"} <= set(claim.signed_headers)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        UpstreamRequest("PUT", "bucket", "a b", "", ()),
+        UpstreamRequest("PUT", "bucket", "a\r\nx: y", "", ()),
+        UpstreamRequest("PUT", "bucket", "a\0", "", ()),
+        UpstreamRequest("PUT", "bucket", "a?acl", "", ()),
+        UpstreamRequest("PUT", "bucket", "a", "x HTTP/1.1\r\nx:", ()),
+        UpstreamRequest("PUT", "bucket", "a", "x\n", ()),
+        UpstreamRequest("PUT x", "bucket", "a", "", ()),
+        UpstreamRequest("PUT", "bucket/other", "a", "", ()),
+        UpstreamRequest("PUT", "..", "a", "", ()),
+        UpstreamRequest("PUT", "b%2fc", "a", "", ()),
+        UpstreamRequest("PUT", "", "a", "", ()),
+        UpstreamRequest("PUT", None, "a", "", ()),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x-a", "b\r\nc: d"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x-a", "b\n"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x-a", "b\r"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x-a", "b\0c"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x-a: b\r\nx-c", "d"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("x a", "b"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("", "b"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("content-length", "5"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("Content-Length", "5"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("transfer-encoding", "chunked"),)),
+        UpstreamRequest("PUT", "bucket", "a", "", (("host", "other"),)),
+    ],
+)
+async def test_request_splitting_is_refused(request_: UpstreamRequest) -> None:
+    """What would arrive as another request, or as two, is an error before anything is sent."""
+    async with conversation() as (client, listener):
+        with pytest.raises(ValueError):
+            await client.send(request_, b"", BOUND_S)
+        with pytest.raises(ValueError):
+            await client.open(request_, 1)
+        assert listener.nobody_waits()
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://host", Endpoint("host", 80, False, "host")),
+        ("http://host:80/", Endpoint("host", 80, False, "host")),
+        ("https://Host.example:443", Endpoint("host.example", 443, True, "host.example")),
+        ("https://host:80", Endpoint("host", 80, True, "host:80")),
+        ("http://[::1]:8333", Endpoint("::1", 8333, False, "[::1]:8333")),
+    ],
+)
+def test_endpoint(url: str, endpoint: Endpoint) -> None:
+    """The Host header names the port only where it is not the scheme's own."""
+    assert Endpoint.parse(url) == endpoint
+
+
+@pytest.mark.parametrize(
+    "url", ["host:80", "ftp://host", "http://", "http://host/base", "http://u:p@host", "http://host?x", "http://host:x"]
+)
+def test_bad_endpoint(url: str) -> None:
+    """An address with more than scheme, host and port is refused, not cut."""
+    with pytest.raises(ValueError):
+        Endpoint.parse(url)
+
+
+async def test_upstream_that_is_not_there() -> None:
+    """No listener, no such name: nothing was sent, and the place in the pool is free again."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    for url in (f"http://127.0.0.1:{port}", "http://name.invalid:80"):
+        client = UpstreamClient(url, region="r", credentials=StaticCredentials(None), max_connections=1)
+        for _ in range(2):
+            with pytest.raises(UpstreamNotReached, match="no connection"):
+                await client.send(PUT, b"body", BOUND_S)
+        await client.close()
+
+
+async def test_tls() -> None:
+    """Over TLS all is the same; an upstream whose certificate does not verify, or that speaks none, gets nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    got: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                got.append(head)
+                if b"content-length: 4\r\n" in head:
+                    got.append(await reader.readexactly(4))
+                writer.write(OK)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
+    client = UpstreamClient(url, region="r", credentials=StaticCredentials(None), ssl_context=trusting)
+    for _ in range(3):
+        assert (await client.send(PUT, b"body", BOUND_S)).status == 200
+        assert (await client.read(GET)).status == 200
+    assert len(got) == 9
+    exchange = await client.open(PUT, 4)
+    await exchange.write(b"bod")
+    exchange.abort()
+    await client.close()
+    wary = UpstreamClient(url, region="r", credentials=StaticCredentials(None))
+    with pytest.raises(UpstreamNotReached, match="certificate verify failed"):
+        await wary.send(PUT, b"body", BOUND_S)
+    await wary.close()
+    server.close()
+
+
+async def test_connecting_is_bounded() -> None:
+    """An upstream that accepts and never shakes hands is not reached, in bounded time."""
+    listener = Listener()
+    client = UpstreamClient(
+        listener.url.replace("http:", "https:"),
+        region="r",
+        credentials=StaticCredentials(None),
+        connect_timeout_s=0.1,
+    )
+    with pytest.raises(UpstreamNotReached, match=r"not within 0\.1 s"):
+        await client.send(PUT, b"body", BOUND_S)
+    await client.close()
+    listener.close()
+
+
+async def test_pool_serves_in_order_of_asking() -> None:
+    """With one connection, requests go one after another over it, first come first served."""
+    async with conversation(max_connections=1) as (client, listener):
+        peer = await used_once(client, listener)
+        sendings = [asyncio.ensure_future(client.send(PUT, b"%d" % i, BOUND_S)) for i in range(5)]
+        for i in range(5):
+            assert (await peer.request()).endswith(b"\r\n\r\n%d" % i)
+            await peer.send(OK)
+        assert [(await s).status for s in sendings] == [200] * 5
+        assert listener.nobody_waits()
+
+
+async def test_waiting_for_a_connection_is_bounded() -> None:
+    """Who gets no connection in time has sent nothing; those who still wait are served."""
+    async with conversation(max_connections=1, connect_timeout_s=0.1) as (client, listener):
+        first = asyncio.ensure_future(client.send(PUT, b"1", BOUND_S))
+        peer = await listener.accept()
+        await peer.request()
+        with pytest.raises(UpstreamNotReached, match="none of 1 connections"):
+            await client.send(PUT, b"2", BOUND_S)
+        third = asyncio.ensure_future(client.send(PUT, b"3", BOUND_S))
+        await peer.send(OK)
+        assert (await peer.request()).endswith(b"3")
+        await peer.send(OK)
+        await asyncio.gather(first, third)
+
+
+async def test_place_of_a_broken_connection_goes_to_who_waits() -> None:
+    """When a connection breaks, the first in the queue may open another."""
+    async with conversation(max_connections=1) as (client, listener):
+        first = asyncio.ensure_future(client.send(PUT, b"1", 0.05))
+        peer = await listener.accept()
+        await peer.request()
+        second = asyncio.ensure_future(client.send(PUT, b"2", BOUND_S))
+        other = await listener.accept()
+        assert (await other.request()).endswith(b"2")
+        await other.send(OK)
+        assert (await second).status == 200
+        with pytest.raises(Exception, match="no answer"):
+            await first
+
+
+@pytest.mark.parametrize("granted_first", [False, True])
+async def test_cancelled_waiter_passes_its_turn_on(granted_first: bool) -> None:
+    """Who is cancelled in the queue, even with the connection already in hand, blocks nobody behind."""
+    async with conversation(max_connections=1) as (client, listener):
+        first = asyncio.ensure_future(client.send(PUT, b"1", BOUND_S))
+        peer = await listener.accept()
+        await peer.request()
+        second = asyncio.ensure_future(client.send(PUT, b"2", BOUND_S))
+        third = asyncio.ensure_future(client.send(PUT, b"3", BOUND_S))
+        await asyncio.sleep(0)
+        if granted_first:
+            first.add_done_callback(lambda _: second.cancel())
+        else:
+            second.cancel()
+        await peer.send(OK)
+        assert (await first).status == 200
+        request = await peer.request()
+        if request.endswith(b"2"):  # it was quicker than its cancellation
+            request = await (await listener.accept()).request()
+        assert request.endswith(b"3")
+        third.cancel()
+        await asyncio.gather(second, third, return_exceptions=True)
+
+
+async def test_connections_are_bounded_and_the_last_used_goes_first() -> None:
+    """No more connections than allowed; of two idle ones the one last used carries the next request."""
+    async with conversation(max_connections=2) as (client, listener):
+        sendings, peers = [], list[Peer]()
+        for i in range(2):
+            sendings.append(asyncio.ensure_future(client.send(PUT, b"%d" % i, BOUND_S)))
+            peers.append(await listener.accept())
+            await peers[i].request()
+        for i in (1, 0):
+            await peers[i].send(OK)
+            await sendings[i]
+        third = asyncio.ensure_future(client.send(PUT, b"third", BOUND_S))
+        assert (await peers[0].request()).endswith(b"third")
+        await peers[0].send(OK)
+        await third
+        assert listener.nobody_waits()
+
+
+async def test_idle_connections_are_closed() -> None:
+    """A connection idle for longer than allowed is closed, also when no further request comes."""
+    async with conversation(idle_s=0.05) as (client, listener):
+        peer = await used_once(client, listener)
+        assert await peer.end() == "fin"
+
+
+async def test_close_ends_everything() -> None:
+    """Closing resets what is in flight, closes what is idle, and refuses what comes later or waits."""
+    async with conversation(max_connections=1) as (client, listener):
+        first = asyncio.ensure_future(client.send(PUT, b"1", BOUND_S))
+        peer = await listener.accept()
+        await peer.request()
+        waiting = asyncio.ensure_future(client.send(PUT, b"2", BOUND_S))
+        await asyncio.sleep(0)
+        await client.close()
+        assert await peer.end() == "reset"
+        for sending in (waiting, client.send(PUT, b"3", BOUND_S)):
+            with pytest.raises(UpstreamNotReached):
+                await sending
+        with pytest.raises(Exception, match="pool is closed"):
+            await first
+        assert listener.nobody_waits()
