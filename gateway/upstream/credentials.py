@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,15 +51,13 @@ class AwsCredentials:
     which fetches new ones from a quarter of an hour before the old ones expire (botocore's advisory refresh).
     Requests never wait for that. While fetching fails the old ones stay in use, and it is logged."""
 
-    def __init__(self, refresh_interval_s: float = 60.0, profile: str | None = None) -> None:
+    def __init__(self, refresh_interval_s: float = 60.0) -> None:
         self._session = get_session()
-        if profile is not None:
-            self._session.set_config_variable("profile", profile)
         self._refresh_interval_s = refresh_interval_s
         self._source: Any = None
         self._current: Credentials | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load the credentials. Raises `NoCredentials`, or the chain's own error where a source is broken."""
@@ -70,15 +67,15 @@ class AwsCredentials:
                 "no AWS credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role"
             )
         await self.refresh()
-        self._task = asyncio.get_running_loop().create_task(self._keep_fresh(), name="aws-credentials")
+        self._schedule()
 
     async def close(self) -> None:
         """End the refreshing in the background."""
-        self._stop.set()
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait((self._renewal,))
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def credentials(self) -> Credentials | None:
         if self._current is None:
@@ -96,13 +93,16 @@ class AwsCredentials:
         async with self._session.create_client("s3", region_name=region) as client:
             return AwsTarget(endpoint=client.meta.endpoint_url, region=client.meta.region_name)
 
-    async def _keep_fresh(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._refresh_interval_s):
-                    await self._stop.wait()
-                    return
-            try:
-                await self.refresh()
-            except Exception as error:  # whatever the chain's sources raise must not end the refreshing
-                _log.warning("aws_credentials_refresh_failed", error=type(error).__name__)
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._refresh_interval_s, self._begin_renewal)
+
+    def _begin_renewal(self) -> None:
+        self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="aws-credentials")
+
+    async def _renew(self) -> None:
+        try:
+            await self.refresh()
+        except Exception as error:  # whatever the chain's sources raise must not end the refreshing
+            _log.warning("aws_credentials_refresh_failed", error=type(error).__name__)
+        finally:
+            self._schedule()

@@ -56,7 +56,7 @@ class CredentialsServer:
 
 @asynccontextmanager
 async def started(
-    monkeypatch: pytest.MonkeyPatch, server: CredentialsServer, **options: float
+    monkeypatch: pytest.MonkeyPatch, server: CredentialsServer, refresh_interval_s: float = 60.0
 ) -> AsyncIterator[AwsCredentials]:
     """A provider whose chain ends at `server`."""
     runner = web.ServerRunner(web.Server(server.answer))
@@ -64,7 +64,7 @@ async def started(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0]
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://{host}:{port}/")
-    provider = AwsCredentials(**options)
+    provider = AwsCredentials(refresh_interval_s)
     try:
         await provider.start()
         yield provider
