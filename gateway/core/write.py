@@ -139,10 +139,12 @@ class Condition:
         return ("if-none-match", "*") if self.etag is None else ("if-match", self.etag)
 
 
-def condition_on(state: ObjectState | None) -> Condition:
+def condition_on(state: ObjectState | None, *, bare_etag: bool = False) -> Condition:
     """The precondition for a send that has seen `state`; nothing known is taken for absence, which costs one request
-    where it is right and is found out where it is not."""
-    return Condition(None if state is None else state.etag)
+    where it is right and is found out where it is not.
+    `bare_etag`: for servers that want the ETag without its quotes."""
+    etag = None if state is None else state.etag
+    return Condition(etag.strip('"') if bare_etag and etag is not None else etag)
 
 
 class Verdict(Enum):

@@ -94,7 +94,9 @@ def of_fence(error: FenceError) -> S3Error:
         if value is not None:
             elements[name] = str(value)
     elements["FencingOutcome"] = error.outcome.value
-    return S3Error(code, error.message, **elements)
+    answer = S3Error(code, error.message)
+    answer.elements = elements
+    return answer
 
 
 def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> bytes:

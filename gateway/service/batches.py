@@ -1,7 +1,7 @@
 """DeleteObjects (R7): decided key by key.
 
-What the fence refuses, or what would have to wait, is that object's own `<Error>`; the rest goes through in one request.
-A batch never holds one gate while it waits for another; a lost answer leaves every object in doubt.
+What the fence refuses, or what would have to wait, is that object's own `<Error>`; the rest goes through in one
+request. A batch never holds one gate while it waits for another; a lost answer leaves every object in doubt.
 """
 
 from __future__ import annotations

@@ -156,6 +156,27 @@ async def stream(
         raise
 
 
+async def deliver(
+    upstream: Upstream, write: Write, commit: Callable[[], None], timeout_s: float, small_body_bytes: int
+) -> Result:
+    """Send a write as it came, whatever the size of its body; `commit` runs when the body is verified.
+
+    Raises what body and `commit` raise, and `TryAgain` (UpstreamUnavailable) with what is known of the outcome."""
+    body = write.body
+    try:
+        if body is not None and body.length > small_body_bytes:
+            return await stream(upstream, request_of(write, payload_sha256=body.sha256), body, commit, timeout_s)
+        data = await body.read() if body is not None else b""
+        extra = body.checksum_headers() if body is not None else ()
+        request = request_of(write, extra=extra, payload_sha256=body.sha256 if body else EMPTY_SHA256)
+        commit()
+        return await send_at_hand(upstream, request, data, timeout_s)
+    except UpstreamNotReached as error:
+        raise unavailable(str(error)) from error
+    except UpstreamLost as error:
+        raise unavailable(str(error), Outcome.UNKNOWN) from error
+
+
 async def _early_answer(response: Callable[[float], object]) -> Result:
     """The upstream answered before it had the whole body. A refusal is passed on; a success would be a lie."""
     try:

@@ -21,11 +21,11 @@ from gateway.service.objects import ObjectEntry
 from gateway.service.sending import (
     Result,
     Write,
+    deliver,
     look,
     request_of,
     result_of,
     send_at_hand,
-    stream,
     unavailable,
 )
 from gateway.service.writes import Writes, in_doubt
@@ -132,23 +132,15 @@ class Uploads:
     async def part(self, write: Write) -> Result:
         """UploadPart and UploadPartCopy: staged; cancelled when overtaken, but never visible by themselves."""
         async with self._writes.admitted(write) as (live, entry):
-            body = write.body
+            timing = self._fences.timing
             with self._passage(write, live, entry):
-                if body is None:
-                    return await self._staged(request_of(write, payload_sha256=EMPTY_SHA256))
-                request = request_of(write, payload_sha256=body.sha256)
-                try:
-                    return await stream(
-                        self._upstream,
-                        request,
-                        body,
-                        lambda: live.gate.refuse_overtaken(write.token),
-                        self._fences.timing.commit_timeout_s,
-                    )
-                except UpstreamNotReached as error:
-                    raise unavailable(str(error)) from error
-                except UpstreamLost as error:
-                    raise unavailable(str(error), Outcome.UNKNOWN) from error
+                return await deliver(
+                    self._upstream,
+                    write,
+                    lambda: live.gate.refuse_overtaken(write.token),
+                    timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s,
+                    self._writes.small_body_bytes,
+                )
 
     async def complete(self, write: Write, upload: Upload) -> Result:
         """CompleteMultipartUpload: the commit point of an upload."""

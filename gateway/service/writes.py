@@ -31,7 +31,17 @@ from gateway.s3.forward import own_conditions
 from gateway.s3.xml import find_text, render_copy_result
 from gateway.service.fences import Fences, LiveGate, Passage, contested, store_unavailable
 from gateway.service.objects import ObjectEntry, Objects
-from gateway.service.sending import Result, Write, keeps_versions, look, request_of, send_at_hand, stream, unavailable
+from gateway.service.sending import (
+    Result,
+    Write,
+    deliver,
+    keeps_versions,
+    look,
+    request_of,
+    send_at_hand,
+    stream,
+    unavailable,
+)
 from gateway.stores.base import StoreUnavailable
 from gateway.upstream.base import (
     Capabilities,
@@ -55,10 +65,16 @@ class Admitted:
     write: Write
     live: LiveGate
     entry: ObjectEntry
-    condition: Condition | None
+    condition: Condition | None = None
     """Where the upstream honours it; None: unconditionally."""
-    own: bool
+    own: bool = False
     """The condition is the client's own: a failure is its answer, nothing is sent again."""
+    bare_etag: bool = False
+
+    def on(self, state: ObjectState | None) -> Admitted:
+        """Conditioned on the state last seen."""
+        self.condition = condition_on(state, bare_etag=self.bare_etag)
+        return self
 
 
 class Writes:
@@ -71,36 +87,29 @@ class Writes:
         upstream: Upstream,
         capabilities: CapabilitySource,
         clock: Clock,
+        *,
         small_body_bytes: int = 65536,
+        require_conditional: bool = False,
     ) -> None:
         self.fences = fences
         self.objects = objects
         self.upstream = upstream
         self._capabilities = capabilities
         self.clock = clock
-        self._small_body_bytes = small_body_bytes
+        self.small_body_bytes = small_body_bytes
+        self._require_conditional = require_conditional
         self._chases: set[asyncio.Task[None]] = set()
 
     # --- the way of a write
 
     async def unfenced(self, write: Write) -> Result:
         """A write that no fence covers: as it came. Raises `S3Error`, `TryAgain`."""
-        body = write.body
-        request = request_of(write, payload_sha256=body.sha256 if body else None)
-        timeout_s = self._commit_timeout_s(write)
         entry = self.objects.pin(write.bucket, write.object_key)
         entry.state = None
         try:
-            if body is not None and body.length > self._small_body_bytes:
-                return await stream(self.upstream, request, body, lambda: None, timeout_s)
-            data = await body.read() if body is not None else b""
-            if body is not None:
-                request = request_of(write, extra=body.checksum_headers(), payload_sha256=body.sha256)
-            return await send_at_hand(self.upstream, request, data, timeout_s)
-        except UpstreamNotReached as error:
-            raise unavailable(str(error)) from error
-        except UpstreamLost as error:
-            raise unavailable(str(error), Outcome.UNKNOWN) from error
+            return await deliver(
+                self.upstream, write, lambda: None, self._commit_timeout_s(write), self.small_body_bytes
+            )
         finally:
             entry.state = None
             self.objects.unpin(entry)
@@ -111,7 +120,7 @@ class Writes:
             admitted = await self._conditioned(write, live, entry)
             if isinstance(admitted, Result):
                 return admitted
-            if write.body is not None and write.body.length > self._small_body_bytes:
+            if write.body is not None and write.body.length > self.small_body_bytes:
                 return await self._streamed(admitted)
             data = await write.body.read() if write.body is not None else b""
             return await self._at_hand(admitted, data)
@@ -175,35 +184,40 @@ class Writes:
 
     async def _conditioned(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Admitted | Result:
         """The condition of the send, or an answer that needs none. Raises `FenceError` or `S3Error`."""
-        operation = write.operation
+        operation, admitted = write.operation, Admitted(write, live, entry)
         if not write.token:
-            return Admitted(write, live, entry, None, own=False)
+            return admitted
         if not operation.conditional or write.head.param("versionId") is not None:
             if not write.ruled and entry.state is None:
                 await self._look(write, live, entry)
-            return Admitted(write, live, entry, None, own=False)
-        honoured = _honours(await self._capabilities.of_bucket(write.bucket), operation.name)
+            return admitted
+        capabilities = await self._capabilities.of_bucket(write.bucket)
+        admitted.bare_etag = capabilities.bare_etag
+        honoured = _honours(capabilities, operation.name)
+        if self._require_conditional and not honoured:
+            raise unavailable(f"it has not proved conditional {operation.name}, which the configuration requires")
         if own := own_conditions(write.head):
             await self._check_own_conditions(write, live, entry, own)
-            return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=True)
-        if operation.name == "DeleteObject":
-            return await self._before_delete(write, live, entry, honoured)
-        streams = write.body is not None and write.body.length > self._small_body_bytes
-        if entry.state is None and (streams or not (honoured or write.ruled)):
-            await self._look(write, live, entry)
-        return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=False)
+            admitted.own = True
+        elif operation.name == "DeleteObject":
+            if (answer := await self._before_delete(write, live, entry)) is not None:
+                return answer
+            if entry.state is ABSENT:
+                return admitted
+        else:
+            streams = write.body is not None and write.body.length > self.small_body_bytes
+            if entry.state is None and (streams or not (honoured or write.ruled)):
+                await self._look(write, live, entry)
+        return admitted.on(entry.state) if honoured else admitted
 
-    async def _before_delete(
-        self, write: Write, live: LiveGate, entry: ObjectEntry, honoured: bool
-    ) -> Admitted | Result:
-        """What is already gone is answered without a send, but only if it is seen gone now: memory proves nothing."""
+    async def _before_delete(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Result | None:
+        """What is already gone is answered without a send, but only if it is seen gone now: memory proves nothing. With
+        versions a delete leaves its mark even there."""
         if entry.state is None or entry.state.etag is None:
-            state, _, headers = await self._look(write, live, entry)
-            if state is ABSENT:
-                if "x-amz-delete-marker" in dict(headers) or not await self._is_plain_bucket(write):
-                    return Admitted(write, live, entry, None, own=False)
+            state, _, _ = await self._look(write, live, entry)
+            if state is ABSENT and await self._is_plain_bucket(write):
                 return Result(204, [], b"")
-        return Admitted(write, live, entry, condition_on(entry.state) if honoured else None, own=False)
+        return None
 
     async def _is_plain_bucket(self, write: Write) -> bool:
         """Whether the bucket exists and keeps no versions."""
@@ -315,7 +329,7 @@ class Writes:
         self.fences.unpin(await self.fences.admit(write.key, write.token, cause=write.cause))
         if write.operation.name == "DeleteObject" and state is ABSENT:
             return Result(204, [], b"")
-        admitted.condition = condition_on(state)
+        admitted.on(state)
         return None
 
     async def _in_doubt(self, admitted: Admitted, passage: Passage, nonce: str, result: Result | None) -> Result:
@@ -455,8 +469,8 @@ def another_key(write: Write, owner: str) -> FenceError:
     if write.token == NO_TOKEN and not write.named:
         return Refused(
             Reason.TOKEN_REQUIRED,
-            f"This object belongs to the fencing key {owner}; a write without a token may not replace it. "
-            "Send that job's key and token.",
+            f"This object belongs to the fencing key {owner}; a write without a token may not "
+            "replace it. Send that job's key and token.",
             key=owner,
         )
     return Malformed(
@@ -485,8 +499,8 @@ def in_doubt(write: Write, live: LiveGate, seen: str) -> FenceError:
     """Nobody knows whether the write has been applied, or still will be."""
     return TryAgain(
         Reason.IN_DOUBT,
-        f"The object store's answer was lost after the write had been sent ({seen}): it may have been applied, or still "
-        "be. Send the request again with the same token.",
+        f"The object store's answer was lost after the write had been sent ({seen}): it may have been applied, or "
+        "still be. Send the request again with the same token.",
         key=write.key,
         token=write.token or None,
         floor=live.gate.floor,

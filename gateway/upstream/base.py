@@ -13,10 +13,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A request to sign and send. `raw_path` and `raw_query` go out byte for byte.
+    """A request to sign and send. `raw_key` and `raw_query` go out byte for byte.
 
-    `bucket` and `raw_key` let the client choose its addressing style; `headers` are lower-case names, without
-    `host`, `authorization`, `content-length`, `x-amz-date`, `x-amz-content-sha256` and `x-amz-security-token`, which the client sets.
+    `bucket` and `raw_key` let the client choose its addressing style; `headers` are lower-case names, without those
+    that the client sets: `host`, `authorization`, `content-length`, `x-amz-date`, `x-amz-content-sha256`,
+    `x-amz-security-token`.
     `payload_sha256` is the hex digest if it is known, else None (sent as UNSIGNED-PAYLOAD)."""
 
     method: str
@@ -54,7 +55,7 @@ class UpstreamResponse(Protocol):
         ...
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The whole body. Raises `UpstreamLost` if it breaks off, is longer than `limit_bytes`, or a time-out passes."""
+        """The whole body. Raises `UpstreamLost` if it breaks off, is longer than `limit_bytes`, or takes too long."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -96,7 +97,7 @@ class Upstream(Protocol):
         ...
 
     async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> UpstreamResponse:
-        """Send head and body at once: calling it is the commit point. `timeout_s` bounds the wait for the answer's head.
+        """Send head and body at once: calling it is the commit point. `timeout_s` bounds the wait for the answer.
         Raises `UpstreamNotReached` only if nothing was sent, else `UpstreamLost`."""
         ...
 
@@ -115,6 +116,8 @@ class Capabilities:
     conditional_put: bool = False
     conditional_copy: bool = False
     conditional_delete: bool = False
+    bare_etag: bool = False
+    """`If-Match` is understood only without the ETag's quotes."""
 
 
 class CapabilitySource(Protocol):

@@ -1,0 +1,179 @@
+"""Puts the gateway together, starts it and stops it. Beside the command line, the only place that builds components."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.clock import Clock, SystemClock
+from gateway.core.keys import Ruleset
+from gateway.server.body import Progress
+from gateway.server.clients import Client, Clients
+from gateway.server.control import ApiToken, Control, Readiness
+from gateway.server.http import Server, s3_server
+from gateway.server.s3 import Limits, S3Handler
+from gateway.service.batches import Batches
+from gateway.service.fences import Fences, Timing
+from gateway.service.objects import Objects
+from gateway.service.uploads import Uploads
+from gateway.service.writes import Writes
+from gateway.stores.base import Store
+from gateway.telemetry import Telemetry
+from gateway.upstream.base import CapabilitySource, Upstream
+
+DRAIN_LOOK_S = 0.05
+
+
+class Backend(Protocol):
+    """What has to run before the gateway can serve, and is stopped after it: the embedded store, credentials."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a gateway is made of."""
+
+    store: Store
+    upstream: Upstream
+    capabilities: CapabilitySource
+    rules: Ruleset
+    rules_digest: str
+    clients: tuple[Client, ...]
+    api_tokens: tuple[ApiToken, ...] = ()
+    clock: Clock = field(default_factory=SystemClock)
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+    backends: tuple[Backend, ...] = ()
+    upstream_settled: bool = False
+    """Nothing that an earlier run sent can still land: the processes of the embedded store had ended (R5)."""
+    anonymous_read: bool = False
+    require_conditional: bool = False
+    small_body_bytes: int = 65536
+    completed_uploads_kept_s: float = 7 * 86400
+    virtual_host_suffixes: tuple[str, ...] = ()
+    s3_address: tuple[str, int] = ("127.0.0.1", 0)
+    control_address: tuple[str, int] = ("127.0.0.1", 0)
+    idle_timeout_s: float = 60.0
+    keepalive_timeout_s: float = 75.0
+    drain_delay_s: float = 0.0
+    drain_timeout_s: float = 25.0
+    tls: SSLContext | None = None
+
+
+class Gateway:
+    """One running gateway."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.telemetry = Telemetry()
+        self.fences = Fences(parts.store, parts.clock, parts.timing)
+        objects = Objects()
+        self.writes = Writes(
+            self.fences,
+            objects,
+            parts.upstream,
+            parts.capabilities,
+            parts.clock,
+            small_body_bytes=parts.small_body_bytes,
+            require_conditional=parts.require_conditional,
+        )
+        self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
+        self._progress = Progress(parts.clock, parts.idle_timeout_s)
+        self.readiness = Readiness()
+        self.handler = S3Handler(
+            clients=Clients(parts.clients, anonymous_read=parts.anonymous_read),
+            rules=parts.rules,
+            writes=self.writes,
+            uploads=self.uploads,
+            batches=Batches(self.fences, objects, parts.upstream),
+            progress=self._progress,
+            telemetry=self.telemetry,
+            clock=parts.clock,
+            limits=parts.limits,
+            host_id="fencing-gateway",
+            virtual_host_suffixes=parts.virtual_host_suffixes,
+        )
+        self._control = Control(self.fences, self.telemetry, self.readiness, parts.api_tokens)
+        self._s3_server: Server | None = None
+        self._s3_listener: asyncio.Server | None = None
+        self._control_runner: web.AppRunner | None = None
+        self.s3_port = 0
+        self.control_port = 0
+
+    async def start(self) -> None:
+        """Start the backends, open and lock the store, listen. Raises `StoreUnavailable`, `OSError`, or what a backend
+        raises; then nothing is left running."""
+        parts = self._parts
+        try:
+            for backend in parts.backends:
+                await backend.start()
+            start = await parts.store.start(parts.rules_digest)
+            keys = await self.uploads.start()
+            if not start.clean and not parts.upstream_settled:
+                self.fences.started_unclean(keys)
+                self.telemetry.event("unclean-start", reason=start.reason, settle_s=parts.timing.settle_timeout_s)
+            self._progress.start()
+            await self._listen()
+        except BaseException:
+            await self._close(clean=False)
+            raise
+        self.readiness.reason = None
+        self.telemetry.event("started", s3_port=self.s3_port, control_port=self.control_port)
+
+    async def _listen(self) -> None:
+        parts = self._parts
+        self._s3_server = s3_server(
+            self.handler.handle,
+            self.handler.parser_error,
+            max_header_bytes=parts.limits.max_header_bytes,
+            keepalive_timeout_s=parts.keepalive_timeout_s,
+        )
+        loop = asyncio.get_running_loop()
+        host, port = parts.s3_address
+        self._s3_listener = await loop.create_server(self._s3_server, host, port, ssl=parts.tls, backlog=1024)
+        self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
+        self._control_runner = web.AppRunner(self._control.application(), access_log=None)
+        await self._control_runner.setup()
+        site = web.TCPSite(self._control_runner, *parts.control_address)
+        await site.start()
+        self.control_port = self._control_runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Drain and stop: readiness goes off, then running requests have `drain_timeout_s`; the store is left clean
+        only if nothing is unsettled."""
+        parts = self._parts
+        self.readiness.reason = "draining"
+        self.telemetry.event("draining", running=self.handler.running)
+        await asyncio.sleep(parts.drain_delay_s)
+        if self._s3_listener is not None:
+            self._s3_listener.close()
+        self.handler.draining = True
+        deadline = parts.clock.monotonic() + parts.drain_timeout_s
+        while self.handler.running and parts.clock.monotonic() < deadline:
+            await asyncio.sleep(DRAIN_LOOK_S)  # noqa: ASYNC110 - a counter on the hot path is cheaper than an event
+        await self._close(clean=True)
+
+    async def _close(self, *, clean: bool) -> None:
+        parts = self._parts
+        if self._s3_listener is not None:
+            self._s3_listener.close()
+        if self._s3_server is not None:
+            await self._s3_server.shutdown(1.0)
+        if self._control_runner is not None:
+            await self._control_runner.cleanup()
+        await self._progress.stop()
+        await self.uploads.stop()
+        await self.writes.close()
+        unsettled = self.fences.unsettled()
+        await parts.upstream.close()
+        await parts.store.stop(clean=clean and not unsettled)
+        for backend in reversed(parts.backends):
+            await backend.stop()
+        self.telemetry.event("stopped", clean=clean and not unsettled, unsettled=len(unsettled))

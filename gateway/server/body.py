@@ -1,0 +1,148 @@
+"""A request's body on its way in: `100 Continue` when it is first wanted, progress watched, promises verified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientError
+from aiohttp.streams import StreamReader
+
+from gateway.clock import Clock
+from gateway.s3.errors import S3Error
+from gateway.s3.payload import PayloadDecoder, PayloadSpec
+from gateway.server.http import ClientGone
+
+SWEEP_S = 1.0
+
+
+class Progress:
+    """Ends bodies that make no progress: one sweep over the stamps of all, instead of a timer for each read."""
+
+    def __init__(self, clock: Clock, idle_timeout_s: float) -> None:
+        self.clock = clock
+        self._idle_timeout_s = idle_timeout_s
+        self._bodies: set[RequestBody] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to sweep."""
+        self._task = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        """End the sweeping."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def watch(self, body: RequestBody) -> None:
+        self._bodies.add(body)
+
+    def forget(self, body: RequestBody) -> None:
+        self._bodies.discard(body)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            oldest = self.clock.monotonic() - self._idle_timeout_s
+            for body in [body for body in self._bodies if body.last_progress < oldest]:
+                body.give_up()
+
+
+class RequestBody:
+    """The body of one request (`gateway.service.sending.Body`)."""
+
+    __slots__ = (
+        "_content",
+        "_decoder",
+        "_expects",
+        "_gave_up",
+        "_progress",
+        "_request",
+        "bytes_read",
+        "last_progress",
+        "spec",
+        "wanted",
+    )
+
+    def __init__(
+        self, request: web.BaseRequest, spec: PayloadSpec, decoder: PayloadDecoder, progress: Progress
+    ) -> None:
+        self._request = request
+        self._content: StreamReader = request.content
+        self._decoder = decoder
+        self._progress = progress
+        self._gave_up = False
+        self._expects = expects_continue(request)
+        self.spec = spec
+        self.wanted = False
+        self.bytes_read = 0
+        self.last_progress = 0.0
+
+    @property
+    def length(self) -> int:
+        return self.spec.length
+
+    @property
+    def sha256(self) -> str | None:
+        return self.spec.sha256
+
+    def checksum_headers(self) -> tuple[tuple[str, str], ...]:
+        trailing = self._decoder.trailing_checksum
+        return () if trailing is None else ((f"x-amz-checksum-{trailing[0]}", trailing[1]),)
+
+    async def read(self) -> bytes:
+        """The whole payload, verified. Raises `S3Error` or `ClientGone`."""
+        pieces: list[bytes] = []
+        async for some in self.pieces():
+            pieces += some
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def pieces(self) -> AsyncIterator[list[bytes]]:
+        """The payload as it arrives; ends only when it is verified. Raises `S3Error` or `ClientGone`."""
+        self._begin()
+        read, feed, now = self._content.readany, self._decoder.feed, self._progress.clock.monotonic
+        try:
+            while data := await self._next(read):
+                self.bytes_read += len(data)
+                if pieces := feed(data):
+                    yield pieces
+                self.last_progress = now()
+            self._decoder.finish()
+        finally:
+            self._progress.forget(self)
+
+    def give_up(self) -> None:
+        """No progress for too long: whoever reads is told so."""
+        self._gave_up = True
+        self._progress.forget(self)
+        self._content.set_exception(TimeoutError())
+
+    def _begin(self) -> None:
+        self.wanted = True
+        self.last_progress = self._progress.clock.monotonic()
+        self._progress.watch(self)
+        transport = self._request.transport
+        if self._expects and transport is not None and not self._content.is_eof():
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _next(self, read: Callable[[], object]) -> bytes:
+        try:
+            return await read()  # type: ignore[misc,no-any-return]
+        except TimeoutError as error:
+            if self._gave_up:
+                raise S3Error(
+                    "RequestTimeout",
+                    "Your socket connection to the server was not read from or written to within the timeout period.",
+                ) from error
+            raise
+        except web.RequestPayloadError as error:
+            raise S3Error("IncompleteBody", "The request's body could not be read to its end.") from error
+        except (ConnectionError, ClientError) as error:
+            raise ClientGone("the client has closed the connection in mid-body") from error
+
+
+def expects_continue(request: web.BaseRequest) -> bool:
+    """Whether the client holds its body back until it is told to go on (RFC 9110, 10.1.1)."""
+    return request.version >= (1, 1) and (request.headers.get("Expect") or "").lower() == "100-continue"

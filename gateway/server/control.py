@@ -1,0 +1,320 @@
+"""The control listener: health, metrics, and the JSON API under `/v1/` (docs/api.md). Errors are RFC 9457 problems."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from hmac import compare_digest
+from urllib.parse import unquote_to_bytes
+
+import orjson
+from aiohttp import web
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Token, key_fault, parse_token
+from gateway.service.fences import Fences, UnsettledSend
+from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
+from gateway.telemetry import Telemetry
+
+MAX_BODY_BYTES = 65536
+MAX_PAGE = 1000
+_MAX_EXACT_JSON_INTEGER = 2**53
+_PROBLEM = "application/problem+json"
+_STATUS: dict[Reason, int] = {
+    Reason.STALE_TOKEN: 412,
+    Reason.SEALED: 412,
+    Reason.TOKEN_REQUIRED: 400,
+    Reason.TOKEN_INVALID: 400,
+    Reason.KEY_INVALID: 400,
+    Reason.KEY_DENIED: 403,
+    Reason.HANDOVER_PENDING: 503,
+    Reason.STORE_UNAVAILABLE: 503,
+}
+_REASON: dict[Reason, str] = {Reason.STALE_TOKEN: "stale", Reason.SEALED: "stale"}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A bearer of the control API."""
+
+    secret: str
+    operator: bool
+    keys: tuple[str, ...] = ("*",)
+
+
+class Problem(Exception):
+    """An answer that is not a success (RFC 9457)."""
+
+    def __init__(self, status: int, reason: str, detail: str, **members: object) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.reason = reason
+        self.detail = detail
+        self.members = members
+
+
+class Readiness:
+    """Whether the gateway takes requests, and if not, why."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = "starting"
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Control:
+    """The handlers of the control listener."""
+
+    def __init__(
+        self, fences: Fences, telemetry: Telemetry, readiness: Readiness, tokens: tuple[ApiToken, ...]
+    ) -> None:
+        self._fences = fences
+        self._store: Store = fences.store
+        self._telemetry = telemetry
+        self._readiness = readiness
+        self._tokens = tokens
+
+    def application(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._problems], client_max_size=MAX_BODY_BYTES)
+        app.router.add_get("/healthz", self.healthz)
+        app.router.add_get("/readyz", self.readyz)
+        app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/v1/fences", self.list_fences)
+        app.router.add_get("/v1/fences/{key}", self.show_fence)
+        app.router.add_get("/v1/fences/{key}/events", self.events)
+        app.router.add_post("/v1/fences/{key}/check", self.check)
+        app.router.add_post("/v1/fences/{key}/raise", self.raise_floor)
+        app.router.add_post("/v1/fences/{key}/seal", self.seal)
+        return app
+
+    # --- health
+
+    async def healthz(self, request: web.Request) -> web.StreamResponse:
+        """The process runs and answers."""
+        return _json({"status": "ok"})
+
+    async def readyz(self, request: web.Request) -> web.StreamResponse:
+        """The gateway takes requests and its store can raise floors; else 503 and why."""
+        reason = self._readiness.reason
+        if reason is None:
+            try:
+                await self._store.check()
+            except StoreUnavailable as error:
+                reason = f"store: {error}"
+        self._telemetry.ready.set(reason is None)
+        if reason is not None:
+            return _json({"status": "unavailable", "reason": reason}, status=503)
+        return _json({"status": "ready"})
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """Prometheus text."""
+        self._authorise(request)
+        unsettled = self._fences.unsettled()
+        self._telemetry.unsettled.set(len(unsettled))
+        self._telemetry.in_doubt.set(sum(send.phase == "in-doubt" for send in unsettled))
+        self._telemetry.settled_by_timeout.set(self._fences.settled_by_timeout)
+        return web.Response(
+            body=generate_latest(self._telemetry.registry), headers={"content-type": CONTENT_TYPE_LATEST}
+        )
+
+    # --- fences
+
+    async def list_fences(self, request: web.Request) -> web.StreamResponse:
+        """Known keys in order; pages by cursor."""
+        caller = self._authorise(request)
+        limit = _limit(request)
+        fences = await self._store.fences(request.query.get("after"), limit, request.query.get("prefix", ""))
+        shown = [self._fence(fence) for fence in fences if caller is None or _allowed(caller, fence.key)]
+        return _json({"fences": shown, "next": fences[-1].key if len(fences) == limit else None})
+
+    async def show_fence(self, request: web.Request) -> web.StreamResponse:
+        """One key: floors, and what is unsettled."""
+        key = self._key(request)
+        fence = await self._store.fence(key)
+        unsettled = [_unsettled(send) for send in self._fences.unsettled(key)]
+        return _json(self._fence(fence) | {"unsettled": unsettled})
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """One key's history, newest first; pages by cursor."""
+        key = self._key(request)
+        limit = _limit(request)
+        before = request.query.get("before")
+        if before is not None and not before.isdecimal():
+            raise Problem(400, "invalid", "`before` is the `next` of an earlier page")
+        events = await self._store.events(key, int(before) if before else None, limit)
+        shown = [_event(event) for event in events]
+        return _json({"events": shown, "next": str(events[-1].serial) if len(events) == limit else None})
+
+    async def check(self, request: web.Request) -> web.StreamResponse:
+        """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3)."""
+        key = self._key(request)
+        token, _ = await _token_and_reason(request)
+        live = await self._fences.admit(key, token, cause="check", request_id=request.headers.get("X-Request-Id", ""))
+        self._fences.unpin(live)
+        return _json({"key": key, "token": _number(token), "floor": _number(live.gate.floor)})
+
+    async def raise_floor(self, request: web.Request) -> web.StreamResponse:
+        """An operator's hand-over: lower tokens are shut out from now on."""
+        key = self._key(request, operator=True)
+        token, reason = await _token_and_reason(request, reason=True)
+        live = await self._fences.admit(key, token, cause=f"operator: {reason}")
+        self._fences.unpin(live)
+        return _json(self._fence(await self._store.fence(key)))
+
+    async def seal(self, request: web.Request) -> web.StreamResponse:
+        """Shut out the token that holds the floor, too."""
+        key = self._key(request, operator=True)
+        _, reason = await _token_and_reason(request, token=False, reason=True)
+        floor = (await self._fences.state(key)).floor
+        if not floor:
+            raise Problem(404, "not-found", f"{key!r} has no floor: no token has been seen for it", key=key)
+        event = Event(key, EventKind.SEALED, floor, floor, f"operator: {reason}")
+        return _json(self._fence(await self._fences.seal(key, Token(floor), event)))
+
+    def _fence(self, fence: Fence) -> dict[str, object]:
+        return {
+            "key": fence.key,
+            "floor": _number(fence.floor),
+            "completed_floor": _number(fence.completed_floor),
+            "sealed": fence.floor > 0 and fence.sealed_token == fence.floor,
+            "shadow_floor": _number(fence.shadow_floor),
+            "raised_at": _time(fence.raised_at),
+        }
+
+    # --- who asks
+
+    def _authorise(self, request: web.Request, *, operator: bool = False) -> ApiToken | None:
+        """The caller; None on an open listener. Raises `Problem` (401, 403)."""
+        if not self._tokens:
+            return None
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        found = None
+        for token in self._tokens:
+            # Every one is compared, so that the time tells nothing.
+            if compare_digest(token.secret.encode(), given.strip().encode()) and scheme.lower() == "bearer":
+                found = token
+        if found is None:
+            raise Problem(401, "unauthenticated", "send Authorization: Bearer with one of the configured API tokens")
+        if operator and not found.operator:
+            raise Problem(403, "forbidden", "this call is an operator's")
+        return found
+
+    def _key(self, request: web.Request, *, operator: bool = False) -> FencingKey:
+        """The key in the path, one percent-encoded segment. Raises `Problem`."""
+        caller = self._authorise(request, operator=operator)
+        raw = request.rel_url.raw_path.split("/")[3]
+        try:
+            key = unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            key = ""
+        if not key.startswith(OBJECT_NAMESPACE) and (fault := key_fault(key)):
+            raise Problem(400, Reason.KEY_INVALID.value, f"this fencing key {fault}")
+        if caller is not None and not _allowed(caller, key):
+            raise Problem(403, "forbidden", f"this API token may not use the fencing key {key!r}", key=key)
+        return FencingKey(key)
+
+    # --- errors
+
+    @web.middleware
+    async def _problems(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Problem as error:
+            return _problem(error.status, error.reason, error.detail, **error.members)
+        except FenceError as error:
+            members: dict[str, object] = {"key": error.key} if error.key else {}
+            if error.floor is not None:
+                members["floor"] = _number(error.floor)
+            reason = _REASON.get(error.reason, error.reason.value)
+            answer = _problem(_STATUS.get(error.reason, 400), reason, error.message, **members)
+            if isinstance(error, TryAgain):
+                answer.headers["Retry-After"] = str(max(1, round(error.retry_after_s or 1)))
+            return answer
+        except StoreUnavailable as error:
+            return _problem(503, Reason.STORE_UNAVAILABLE.value, str(error))
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return _problem(error.status, error.reason.lower().replace(" ", "-"), error.text or error.reason)
+        except Exception:
+            self._telemetry.failure("internal-error", path=request.path)
+            return _problem(500, "internal", "the gateway has failed to answer; its log says why")
+
+
+async def _token_and_reason(request: web.Request, *, token: bool = True, reason: bool = False) -> tuple[Token, str]:
+    """The members of a small JSON body. Tokens come as numbers up to 2^53, as strings above."""
+    try:
+        body = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, "invalid", "the body must be a JSON object") from error
+    if not isinstance(body, dict):
+        raise Problem(400, "invalid", "the body must be a JSON object")
+    known = ({"token"} if token else set()) | ({"reason"} if reason else set())
+    if unknown := set(body) - known:
+        raise Problem(400, "invalid", f"unknown member {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(known))}")
+    given = body.get("token")
+    if token and (isinstance(given, bool) or not isinstance(given, int | str)):
+        raise Problem(400, Reason.TOKEN_INVALID.value, "`token` must be a whole number, or a string of digits")
+    why = body.get("reason", "")
+    if reason and (not isinstance(why, str) or not why.strip()):
+        raise Problem(400, "invalid", "`reason` must say why, for the key's history")
+    return (parse_token(str(given), "token") if token else Token(0)), str(why)[:500]
+
+
+def _number(token: int) -> int | str:
+    """A token as JSON: a number where every reader has it exact, a string above."""
+    return token if token <= _MAX_EXACT_JSON_INTEGER else str(token)
+
+
+def _time(seconds: float) -> str | None:
+    """RFC 3339 in UTC; None for never."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else None
+
+
+def _unsettled(send: UnsettledSend) -> dict[str, object]:
+    return {
+        "token": _number(send.token),
+        "phase": send.phase,
+        "bucket": send.bucket,
+        "object": send.object_key,
+        "request_id": send.request_id,
+        "settles_in_s": send.settles_in_s,
+    }
+
+
+def _event(event: Event) -> dict[str, object]:
+    return {
+        "at": _time(event.at),
+        "kind": event.kind.value,
+        "token": _number(event.token),
+        "floor": _number(event.floor),
+        "detail": event.detail,
+        "request_id": event.request_id,
+        "count": event.count,
+    }
+
+
+def _limit(request: web.Request) -> int:
+    text = request.query.get("limit", "100")
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PAGE:
+        raise Problem(400, "invalid", f"`limit` must be a number from 1 to {MAX_PAGE}")
+    return int(text)
+
+
+def _allowed(caller: ApiToken, key: str) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in caller.keys)
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+
+
+def _problem(status: int, reason: str, detail: str, **members: object) -> web.Response:
+    body = {"type": "about:blank", "title": reason, "status": status, "detail": detail, "reason": reason, **members}
+    return web.Response(body=orjson.dumps(body), status=status, content_type=_PROBLEM)

@@ -1,0 +1,163 @@
+"""The S3 listener's HTTP: aiohttp's low-level server, with answers written by hand so that their heads are byte-exact.
+
+The server is built without an Application: it has one handler, no router, and sends no `100 Continue` by itself, so
+that admission comes first. Its own errors are S3's too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+_FORBIDDEN = ("\r", "\n", "\0")
+
+
+class ClientGone(ConnectionError):
+    """The client has closed its connection; nobody waits for the answer."""
+
+
+class Reply:
+    """An answer that the handler has written itself, or writes now: head first, then the body in pieces.
+
+    It stands in for aiohttp's response object: aiohttp asks it to prepare itself and to end, which are done, and
+    whether the connection stays."""
+
+    __slots__ = ("_chunked", "_request", "bytes_sent", "keep_alive", "started", "status")
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._chunked = False
+        self.keep_alive = request.keep_alive
+        self.status = 0
+        self.started = False
+        self.bytes_sent = 0
+
+    def send(
+        self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"", *, length: int | None = None
+    ) -> None:
+        """The whole answer at once; `length` is what Content-Length says where the body is not sent (HEAD)."""
+        bodiless = status in (204, 304) or status < 200
+        head = self._head(status, headers, None if bodiless else len(body) if length is None else length)
+        self._write(head if bodiless or self._request.method == "HEAD" else head + body)
+
+    def start(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
+        """The head alone; the body follows by `write`. Without a length it is chunked, for an HTTP/1.0 client ended by
+        the connection's end."""
+        head = self._head(status, headers, length)
+        if length is None and self._request.version >= (1, 1):
+            self._chunked = True
+            head = head[:-2] + b"transfer-encoding: chunked\r\n\r\n"
+        elif length is None:
+            self.keep_alive = False
+        self._write(head)
+
+    async def write(self, data: bytes) -> None:
+        """A piece of the body, with back pressure."""
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        self._write(data)
+        await self._request.writer.drain()
+
+    def end(self) -> None:
+        """The body is whole."""
+        if self._chunked:
+            self._write(b"0\r\n\r\n")
+
+    def cut(self) -> None:
+        """Break the connection, so that a body that broke off upstream is not taken for whole."""
+        self.keep_alive = False
+        transport = self._request.transport
+        if transport is not None:
+            transport.abort()
+
+    def close_at_once(self) -> None:
+        """Close after the answer without waiting for a body that the client holds back for our `100 Continue`."""
+        self.keep_alive = False
+        self._request.protocol.force_close()
+
+    def _head(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> bytes:
+        self.status = status
+        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}"]
+        for name, value in headers:
+            if any(c in value for c in _FORBIDDEN):
+                # An upstream's metadata must not begin a header of its own.
+                value = "".join(c for c in value if c not in _FORBIDDEN)  # noqa: PLW2901
+            lines.append(f"{name}: {value}")
+        if length is not None:
+            lines.append(f"content-length: {length}")
+        if not self.keep_alive:
+            lines.append("connection: close")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
+
+    def _write(self, data: bytes) -> None:
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone("the client has closed the connection")
+        self.started = True
+        self.bytes_sent += len(data)
+        transport.write(data)
+
+    # --- what aiohttp asks of a response
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Written already."""
+
+    async def write_eof(self) -> None:
+        """Ended already."""
+        await self._request.writer.drain()
+
+
+Handler = Callable[[web.BaseRequest], Awaitable[Reply]]
+ErrorReply = Callable[[web.BaseRequest, int, str], Reply]
+
+
+class _Connection(RequestHandler):
+    """aiohttp's connection, whose own errors (a request that its parser refuses) are answered as S3's."""
+
+    __slots__ = ("_error_reply",)
+
+    def __init__(self, manager: web.Server, error_reply: ErrorReply, **options: object) -> None:
+        super().__init__(manager, loop=asyncio.get_running_loop(), **options)  # type: ignore[arg-type]
+        self._error_reply = error_reply
+
+    def handle_error(  # type: ignore[override]
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> Reply:
+        return self._error_reply(request, status, message or "")
+
+
+class Server(web.Server):
+    """The low-level server. Options are given to each connection as they are: a misspelt one is a TypeError, where
+    aiohttp's own factory drops all of them in silence."""
+
+    def __init__(self, handler: Handler, error_reply: ErrorReply, **options: object) -> None:
+        super().__init__(handler)  # type: ignore[arg-type]
+        self._options = options
+        self._error_reply = error_reply
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, self._error_reply, **self._options)
+
+
+def s3_server(
+    handler: Handler, error_reply: ErrorReply, *, max_header_bytes: int, keepalive_timeout_s: float
+) -> Server:
+    """A server for S3: bodies untouched, small read buffers, refusals that a client can still read."""
+    return Server(
+        handler,
+        error_reply,
+        auto_decompress=False,
+        access_log=None,
+        read_bufsize=65536,
+        lingering_time=10.0,
+        max_line_size=max_header_bytes,
+        max_field_size=max_header_bytes,
+        max_headers=512,
+        keepalive_timeout=keepalive_timeout_s,
+        tcp_keepalive=True,
+    )

@@ -1,0 +1,528 @@
+"""One S3 request from head to answer, in the order of R1: signature, operation, authorisation, key, length.
+
+Nothing of a body is read, and no `100 Continue` sent, before the service has admitted the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.clock import Clock
+from gateway.core.errors import FenceError, Malformed, Reason, Refused, TryAgain
+from gateway.core.keys import NO_TOKEN, Mapping, Mode, Ruleset, Token, WithoutToken, agree, key_of_object
+from gateway.s3.claim import UNSIGNED_PAYLOAD
+from gateway.s3.errors import S3Error, of_fence, to_xml
+from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, key_in_header, shown
+from gateway.s3.forward import forwarded_headers, forwarded_query, returned_headers
+from gateway.s3.operations import Body, Effect, Fences, Level, Operation, recognise
+from gateway.s3.payload import PayloadDecoder, PayloadMode, PayloadSpec, payload_spec
+from gateway.s3.request import Headers, RequestHead, parse_head
+from gateway.s3.sigv4 import ChunkSigner
+from gateway.s3.xml import BatchObject, parse_batch
+from gateway.server.body import Progress, RequestBody, expects_continue
+from gateway.server.clients import Caller, Clients
+from gateway.server.http import ClientGone, Reply
+from gateway.service.batches import Batches
+from gateway.service.copies import copy_source, prepare_copy
+from gateway.service.sending import Result, Write, unavailable
+from gateway.service.uploads import Uploads
+from gateway.service.writes import Writes
+from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.telemetry import RequestRecord, Telemetry
+from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
+
+SMALL_ANSWER_BYTES = 65536
+_OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
+_ROW_OF_NOTHING = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the listener bears."""
+
+    max_concurrent_requests: int = 1024
+    max_header_bytes: int = 65536
+
+
+class S3Handler:
+    """Answers S3 requests."""
+
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        rules: Ruleset,
+        writes: Writes,
+        uploads: Uploads,
+        batches: Batches,
+        progress: Progress,
+        telemetry: Telemetry,
+        clock: Clock,
+        limits: Limits,
+        host_id: str,
+        virtual_host_suffixes: tuple[str, ...] = (),
+    ) -> None:
+        self._clients = clients
+        self._rules = rules
+        self._writes = writes
+        self._uploads = uploads
+        self._batches = batches
+        self._upstream = writes.upstream
+        self._store: Store = writes.fences.store
+        self._progress = progress
+        self._telemetry = telemetry
+        self._clock = clock
+        self._limits = limits
+        self._host_id = host_id
+        self._suffixes = virtual_host_suffixes
+        self.running = 0
+        self.draining = False
+
+    async def handle(self, request: web.BaseRequest) -> Reply:
+        """Answer one request, log and count it. Never raises but when its task is cancelled."""
+        record = RequestRecord(self._clock.nonce().upper()[:16], self._clock.monotonic(), request.method)
+        reply = Reply(request)
+        call = _Call(self, request, reply, record)
+        self.running += 1
+        try:
+            await call.answer()
+        except asyncio.CancelledError:
+            reply.cut()
+            raise
+        finally:
+            self.running -= 1
+            record.status = reply.status
+            record.bytes_out = reply.bytes_sent
+            effect = call.operation.effect.value if call.operation else _ROW_OF_NOTHING
+            self._telemetry.finished(record, effect, self._clock.monotonic() - record.started)
+        return reply
+
+    def parser_error(self, request: web.BaseRequest, status: int, message: str) -> Reply:
+        """The HTTP parser has refused a request before it became one."""
+        reply = Reply(request)
+        reply.keep_alive = False
+        record = RequestRecord(self._clock.nonce().upper()[:16], self._clock.monotonic(), decision="failed")
+        if status >= 500:
+            error = S3Error("InternalError", "We encountered an internal error. Please try again.")
+        else:
+            error = S3Error(
+                "BadRequest", f"The request is not valid HTTP: {message.splitlines()[0] if message else ''}"
+            )
+        record.reason, record.status = error.code, error.status
+        _Call(self, request, reply, record).send_error(error)
+        self._telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
+        return reply
+
+
+class _Call:
+    """One request being answered."""
+
+    __slots__ = ("_body", "_gateway", "_reply", "_request", "caller", "head", "operation", "record")
+
+    head: RequestHead
+    caller: Caller
+
+    def __init__(self, gateway: S3Handler, request: web.BaseRequest, reply: Reply, record: RequestRecord) -> None:
+        self._gateway = gateway
+        self._request = request
+        self._reply = reply
+        self._body: RequestBody | None = None
+        self.operation: Operation | None = None
+        self.record = record
+
+    # --- the whole
+
+    async def answer(self) -> None:
+        """Answer the request, whatever happens."""
+        record = self.record
+        try:
+            await self._serve()
+        except FenceError as error:
+            self._refuse(error)
+        except S3Error as error:
+            record.decision, record.reason, record.message = "failed", error.code, error.message
+            self.send_error(error)
+        except ClientGone as error:
+            record.decision, record.reason = "failed", "ClientGone"
+            record.message = str(error)
+            self._reply.cut()
+        except Exception:
+            record.decision, record.reason = "failed", "InternalError"
+            self._gateway._telemetry.failure("internal-error", request_id=record.request_id)
+            self.send_error(S3Error("InternalError", "We encountered an internal error. Please try again."))
+        finally:
+            if self._body is not None:
+                record.bytes_in = self._body.bytes_read
+
+    async def _serve(self) -> None:
+        gateway, record = self._gateway, self.record
+        raw = self._request._message.raw_headers
+        if sum(len(n) + len(v) for n, v in raw) > gateway._limits.max_header_bytes:
+            raise S3Error(
+                "RequestHeaderSectionTooLarge",
+                "Your request header section exceeds the maximum allowed request header section size.",
+                MaxSizeAllowed=str(gateway._limits.max_header_bytes),
+            )
+        if gateway.draining:
+            raise TryAgain(Reason.DRAINING, "The gateway is shutting down. Send the request again.", retry_after_s=1)
+        if gateway.running > gateway._limits.max_concurrent_requests:
+            raise TryAgain(
+                Reason.OVERLOADED, "The gateway serves as many requests as it may. Reduce your rate.", retry_after_s=1
+            )
+        self.head = head = parse_head(
+            self._request.method, self._request._message.path, Headers.of_raw(raw), gateway._suffixes
+        )
+        record.bucket, record.object_key = head.bucket, head.key
+        self.caller = gateway._clients.authenticate(head, gateway._clock.wall())
+        record.client = self.caller.name
+        self.operation = operation = recognise(head)
+        record.operation = operation.name
+        gateway._clients.authorise(self.caller, operation, self._buckets(operation))
+        if operation.effect is Effect.NEVER:
+            raise Refused(
+                Reason.OPERATION_NOT_FENCED,
+                f"{operation.name} would act past the fence; the gateway does not pass it.",
+            )
+        if operation.effect in (Effect.READ, Effect.CONFIGURE):
+            await self._pass(operation)
+        elif operation.fences is Fences.BATCH:
+            await self._delete_objects(operation)
+        else:
+            await self._write(operation)
+
+    def _buckets(self, operation: Operation) -> list[str]:
+        buckets = [] if self.head.bucket is None else [self.head.bucket]
+        if operation.header is not None:
+            buckets.append(copy_source(self.head.headers.get(operation.header) or "")[0])
+        return buckets
+
+    # --- what no fence touches
+
+    async def _pass(self, operation: Operation) -> None:
+        """Reads, and settings of buckets: through, streaming the answer."""
+        gateway, head = self._gateway, self.head
+        body = self._payload(operation)
+        data = await body.read() if body is not None else b""
+        request = UpstreamRequest(
+            head.method,
+            head.bucket,
+            head.raw_key,
+            forwarded_query(head),
+            tuple(forwarded_headers(head)),
+            body.sha256 if body is not None and body.sha256 else (None if data else EMPTY_SHA256),
+        )
+        try:
+            if operation.effect is Effect.READ:
+                response = await gateway._upstream.read(request, data)
+            else:
+                response = await gateway._upstream.send(request, data, gateway._writes.fences.timing.commit_timeout_s)
+        except (UpstreamNotReached, UpstreamLost) as error:
+            raise unavailable(str(error)) from error
+        try:
+            await self._stream_answer(operation, response)
+        finally:
+            response.close()
+
+    async def _stream_answer(self, operation: Operation, response: UpstreamResponse) -> None:
+        reply = self._reply
+        headers = self._answer_headers(response.headers, operation)
+        text = response.header("content-length")
+        length = int(text) if text is not None and text.isdecimal() else None
+        if self.head.method == "HEAD" or response.status in (204, 304):
+            reply.send(response.status, headers, length=length or 0)
+            return
+        try:
+            if length is not None and length <= SMALL_ANSWER_BYTES:
+                reply.send(response.status, headers, await response.read(SMALL_ANSWER_BYTES))
+                return
+            reply.start(response.status, headers, length)
+            async for chunk in response.chunks():
+                await reply.write(chunk)
+            reply.end()
+        except UpstreamLost as error:
+            if not reply.started:
+                raise unavailable(str(error)) from error
+            self.record.decision, self.record.reason = "failed", "UpstreamLost"
+            reply.cut()
+
+    # --- writes
+
+    async def _write(self, operation: Operation) -> None:
+        head = self.head
+        assert head.bucket is not None
+        assert head.key is not None
+        mapping = self._gateway._rules.map(head.bucket, head.key)
+        write = self._understood(operation, mapping, head.bucket, head.key)
+        if mapping.rule.mode is Mode.ENFORCE:
+            result = await self._enforced(write, self._claimed())
+        else:
+            if mapping.rule.mode is Mode.OBSERVE:
+                await self._observe(write, mapping)
+            result = await self._unfenced(write)
+        self._send_result(operation, result, write)
+
+    def _understood(self, operation: Operation, mapping: Mapping, bucket: str, object_key: str) -> Write:
+        """The write as its head tells it; the key is the rule's until the other sources have spoken."""
+        own = key_of_object(bucket, object_key)
+        return Write(
+            operation=operation,
+            head=self.head,
+            bucket=bucket,
+            object_key=object_key,
+            token=NO_TOKEN,
+            key=mapping.key or own,
+            named=mapping.key is not None,
+            rule=mapping.rule,
+            ruled=mapping.key is not None,
+            body=self._payload(operation) if operation.fences is not Fences.BATCH else None,
+            request_id=self.record.request_id,
+        )
+
+    def _claimed(self) -> Claimed:
+        client, claim = self.caller.client, self.caller.claim
+        signed = None
+        if claim is not None and client is not None and client.require_signed_token:
+            signed = frozenset(claim.signed_headers)
+        return claimed(self.head.headers, signed)
+
+    def _named(self, write: Write, said: Claimed) -> None:
+        """Let the sources agree on the key (R9). Raises `Malformed` (KeyMismatch)."""
+        own = key_of_object(write.bucket, write.object_key)
+        write.key, write.named = agree(own, rule=write.key if write.ruled else None, header=said.key)
+        write.token = said.token or NO_TOKEN
+
+    async def _enforced(self, write: Write, said: Claimed) -> Result:
+        gateway, operation = self._gateway, write.operation
+        upload = None
+        if operation.fences is Fences.UPLOAD:
+            upload = await gateway._uploads.bound(write, said)
+        else:
+            self._named(write, said)
+        self.record.fence_key, self.record.token = write.key, write.token or None
+        gateway._clients.authorise_key(self.caller, write.key, write.token)
+        self._require_token(write)
+        self.record.decision = "admitted"
+        if upload is not None:
+            if operation.effect is Effect.DISCARD:
+                return await gateway._uploads.abort(write, upload)
+            if operation.effect is Effect.STAGE:
+                return await gateway._uploads.part(write)
+            return await gateway._uploads.complete(write, upload)
+        if operation.effect is Effect.STAGE:
+            return await gateway._uploads.create(write)
+        if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
+            return await self._unfenced(write)
+        if operation.name == "CopyObject":
+            await prepare_copy(gateway._upstream, write)
+        return await gateway._writes.fenced(write)
+
+    async def _unfenced(self, write: Write) -> Result:
+        if write.operation.name == "CopyObject":
+            await prepare_copy(self._gateway._upstream, write)
+        return await self._gateway._writes.unfenced(write)
+
+    def _require_token(self, write: Write) -> None:
+        if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.REQUIRE:
+            raise Refused(
+                Reason.TOKEN_REQUIRED,
+                f"Writes of {write.key!r} need a fencing token. Send the token of your lease in X-Fencing-Token.",
+                key=write.key,
+            )
+
+    # --- mode observe
+
+    async def _observe(self, write: Write, mapping: Mapping) -> None:
+        """What enforcement would have said, on a shadow floor; nothing is refused, whatever fails."""
+        gateway = self._gateway
+        try:
+            said = self._claimed()
+            self._named(write, said)
+            self.record.fence_key, self.record.token = write.key, write.token or None
+            gateway._clients.authorise_key(self.caller, write.key, write.token)
+            self._require_token(write)
+            fence = await gateway._store.raise_shadow(write.key, write.token)
+            self.record.floor = fence.shadow_floor
+            if write.token < fence.shadow_floor:
+                reason = Reason.STALE_TOKEN if write.token else Reason.TOKEN_REQUIRED
+                raise Refused(reason, "", key=write.key, token=write.token, floor=fence.shadow_floor)
+        except FenceError as error:
+            self.record.decision, self.record.reason = "would-refuse", error.reason.value
+            gateway._store.record(self._event(EventKind.WOULD_REFUSE, error, write.cause))
+        except StoreUnavailable:
+            self.record.reason = Reason.STORE_UNAVAILABLE.value
+
+    # --- batches
+
+    async def _delete_objects(self, operation: Operation) -> None:
+        gateway, head = self._gateway, self.head
+        assert head.bucket is not None
+        body = self._payload(operation)
+        if body is None or not body.length:
+            raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
+        asked, quiet = parse_batch(await body.read())
+        mapped = [(one, gateway._rules.map(head.bucket, one.key)) for one in asked]
+        fenced = [(one, mapping) for one, mapping in mapped if mapping.rule.mode is Mode.ENFORCE]
+        said = self._claimed() if fenced else NOTHING_CLAIMED
+        if said.token is not None and said.key is None:
+            self._refuse_scattered(head.bucket, fenced, said.token)
+        writes = [(one, await self._batch_write(operation, head.bucket, one, mapping, said)) for one, mapping in mapped]
+        self.record.decision = "admitted" if fenced else "passed"
+        self.record.token, self.record.fence_key = said.token, said.key
+        result = await gateway._batches.delete(
+            head, head.bucket, writes, quiet=quiet, on_refusal=self._refused_in_batch
+        )
+        self._send_result(operation, result, None)
+
+    def _refuse_scattered(self, bucket: str, fenced: list[tuple[BatchObject, Mapping]], token: Token) -> None:
+        """A token without a key applies only where all objects map to one key (R7)."""
+        keys = {mapping.key or key_of_object(bucket, one.key) for one, mapping in fenced}
+        if len(keys) > 1:
+            one, other = sorted(keys)[:2]
+            raise Malformed(
+                Reason.KEY_MISMATCH,
+                f"The objects of this DeleteObjects belong to several fencing keys ({one!r}, {other!r} …), and a token "
+                "holds one job. Send one request for each job.",
+                token=token,
+                argument=("X-Fencing-Token", str(token)),
+            )
+
+    async def _batch_write(
+        self, operation: Operation, bucket: str, one: BatchObject, mapping: Mapping, said: Claimed
+    ) -> Write | FenceError | None:
+        if mapping.rule.mode is Mode.OFF:
+            return None
+        write = self._understood(operation, mapping, bucket, one.key)
+        if mapping.rule.mode is Mode.OBSERVE:
+            await self._observe(write, mapping)
+            return None
+        try:
+            self._named(write, said)
+            self._gateway._clients.authorise_key(self.caller, write.key, write.token)
+            self._require_token(write)
+        except FenceError as error:
+            return error
+        if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
+            return None
+        return write
+
+    def _refused_in_batch(self, error: FenceError, one: BatchObject) -> None:
+        self.record.decision, self.record.reason = "refused", error.reason.value
+        if error.key is not None:
+            self._gateway._store.record(
+                self._event(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
+            )
+
+    # --- the body
+
+    def _payload(self, operation: Operation) -> RequestBody | None:
+        """The request's body as its head promises it; None where there is none. Raises `S3Error`."""
+        head, claim = self.head, self.caller.claim
+        if self._body is not None:
+            return self._body
+        has_body = "content-length" in head.headers or "transfer-encoding" in head.headers
+        if not has_body and operation.body is Body.DOCUMENT:
+            return None
+        of_object = operation.name == "CompleteMultipartUpload"
+        spec = payload_spec(head.headers, claim.payload if claim else UNSIGNED_PAYLOAD, object_checksums=of_object)
+        if operation.body is Body.DOCUMENT and spec.length > operation.max_body_bytes:
+            raise S3Error(
+                "MaxMessageLengthExceeded",
+                "Your request was too big.",
+                MaxMessageLengthBytes=str(operation.max_body_bytes),
+            )
+        self._body = RequestBody(
+            self._request, spec, PayloadDecoder(spec, self._chunk_signer(spec)), self._gateway._progress
+        )
+        return self._body
+
+    def _chunk_signer(self, spec: PayloadSpec) -> ChunkSigner | None:
+        if spec.mode not in (PayloadMode.SIGNED_CHUNKS, PayloadMode.SIGNED_CHUNKS_TRAILER):
+            return None
+        claim = self.caller.claim
+        assert claim is not None
+        return ChunkSigner(self.caller.signing_key, claim.amz_date, claim.scope, claim.signature)
+
+    # --- answers
+
+    def _send_result(self, operation: Operation, result: Result, write: Write | None) -> None:
+        headers = self._answer_headers(result.headers, operation)
+        if write is not None and write.token and write.rule.mode is Mode.ENFORCE:
+            headers += [
+                ("X-Fencing-Token", str(write.token)),
+                ("X-Fencing-Key", key_in_header(write.key)),
+                ("X-Fencing-Floor", str(write.token)),
+            ]
+            self.record.floor = write.token
+        if result.code is not None:
+            self.record.reason = result.code
+        self._unread()
+        self._reply.send(result.status, headers, result.body)
+
+    def _answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
+        """The upstream's fields as the client sees them, under this gateway's request id."""
+        own = [("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._gateway._host_id)]
+        result = []
+        for name, value in returned_headers(headers):
+            if name == "x-amz-request-id":
+                self.record.upstream_request_id = value
+            elif name not in _OWN_IDS:
+                result.append((name, value))
+        if operation.level is Level.OBJECT:
+            result = shown(result)
+        return result + own
+
+    def _refuse(self, error: FenceError) -> None:
+        record = self.record
+        record.decision, record.reason, record.message = "refused", error.reason.value, error.message
+        record.fence_key = error.key or record.fence_key
+        record.token = error.token or record.token
+        record.floor = error.floor if error.floor is not None else record.floor
+        if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
+            cause = f"{record.operation} {record.bucket}/{record.object_key}"
+            self._gateway._store.record(self._event(EventKind.REFUSED, error, cause))
+        headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
+        if error.floor is not None:
+            headers.append(("X-Fencing-Floor", str(error.floor)))
+        retry_after_s = error.retry_after_s
+        if isinstance(error, TryAgain):
+            retry_after_s = retry_after_s or 1.0
+            headers.append(("Retry-After", str(max(1, round(retry_after_s)))))
+            headers.append(("x-amz-retry-after", str(max(1, round(retry_after_s * 1000)))))
+        self.send_error(of_fence(error), headers)
+
+    def _event(self, kind: EventKind, error: FenceError, cause: str) -> Event:
+        key = error.key or self.record.fence_key or ""
+        detail = f"{error.reason.value}: {cause}"
+        return Event(key, kind, error.token or self.record.token or 0, error.floor or 0, detail, self.record.request_id)
+
+    def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
+        """Answer an error in S3's form; drop the connection if an answer has already begun."""
+        record, reply = self.record, self._reply
+        if reply.started:
+            reply.cut()
+            return
+        resource = "/" + "/".join(part for part in (record.bucket, record.object_key) if part is not None)
+        body = to_xml(error, resource=resource, request_id=record.request_id, host_id=self._gateway._host_id)
+        fields = [
+            ("x-amz-request-id", record.request_id),
+            ("x-amz-id-2", self._gateway._host_id),
+            ("content-type", "application/xml"),
+            *(headers or []),
+        ]
+        unread = self._unread()
+        try:
+            reply.send(error.status, fields, body)
+        except ClientGone:
+            return
+        if unread and expects_continue(self._request) and not (self._body and self._body.wanted):
+            reply.close_at_once()
+
+    def _unread(self) -> bool:
+        """Whether a body is still to come; then this answer is the connection's last."""
+        unread = not self._request.content.is_eof()
+        if unread:
+            self._reply.keep_alive = False
+        return unread

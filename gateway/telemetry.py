@@ -1,0 +1,140 @@
+"""What the gateway tells of itself: one log line a request, and metrics with bounded labels.
+
+No line and no label holds a secret, a signature, a session token or a customer's encryption key: a line is made of the
+fields named here, never of a request's headers.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+def configure_logging(level: str, stream: TextIO | None = None) -> None:
+    """JSON, one object a line, on `stream` (standard error by default)."""
+    out = stream or sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=lambda value, **_: orjson.dumps(value, default=str).decode()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What is known of one S3 request when it is over."""
+
+    request_id: str
+    started: float
+    """Monotonic seconds."""
+    method: str = ""
+    client: str = ""
+    operation: str = "Unknown"
+    bucket: str | None = None
+    object_key: str | None = None
+    fence_key: str | None = None
+    token: int | None = None
+    floor: int | None = None
+    decision: str = "passed"
+    """passed: no fence applies; admitted; refused; would-refuse (mode observe); failed."""
+    reason: str | None = None
+    """The fence's reason, or the S3 error code."""
+    message: str | None = None
+    upstream_request_id: str | None = None
+    status: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Telemetry:
+    """Metrics and the request log of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._log = structlog.get_logger()
+        self._requests = Counter(
+            "fencing_requests", "S3 requests answered.", ["operation", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "fencing_request_seconds", "Time from head to answer.", ["effect"], buckets=_SECONDS, registry=registry
+        )
+        self._refusals = Counter("fencing_refusals", "Refusals of the fence.", ["reason"], registry=registry)
+        self._would_refuse = Counter(
+            "fencing_would_refuse", "What rules in mode observe would have refused.", ["reason"], registry=registry
+        )
+        self._bytes = Counter("fencing_bytes", "Bytes of bodies.", ["direction"], registry=registry)
+        self._bytes_in, self._bytes_out = self._bytes.labels("in"), self._bytes.labels("out")
+        self.running = Gauge("fencing_requests_running", "S3 requests being served now.", registry=registry)
+        self.unsettled = Gauge("fencing_sends_unsettled", "Sends that may still take effect.", registry=registry)
+        self.in_doubt = Gauge("fencing_sends_in_doubt", "Sends whose answer was lost.", registry=registry)
+        self.settled_by_timeout = Gauge(
+            "fencing_sends_settled_by_timeout",
+            "Sends in doubt that only the settle time-out settled.",
+            registry=registry,
+        )
+        self.ready = Gauge("fencing_ready", "1 while the gateway takes requests.", registry=registry)
+        self._request_children: dict[tuple[str, int], Counter] = {}
+        self._effect_children: dict[str, Histogram] = {}
+
+    def finished(self, record: RequestRecord, effect: str, seconds: float) -> None:
+        """Count and log a request that has been answered."""
+        label = record.operation, record.status
+        counter = self._request_children.get(label)
+        if counter is None:
+            counter = self._request_children[label] = self._requests.labels(record.operation, str(record.status))
+        counter.inc()
+        timing = self._effect_children.get(effect)
+        if timing is None:
+            timing = self._effect_children[effect] = self._seconds.labels(effect)
+        timing.observe(seconds)
+        if record.bytes_in:
+            self._bytes_in.inc(record.bytes_in)
+        if record.bytes_out:
+            self._bytes_out.inc(record.bytes_out)
+        if record.decision == "refused":
+            self._refusals.labels(record.reason).inc()
+        elif record.decision == "would-refuse":
+            self._would_refuse.labels(record.reason).inc()
+        self._log.info(
+            "request",
+            request_id=record.request_id,
+            upstream_request_id=record.upstream_request_id,
+            client=record.client,
+            method=record.method,
+            operation=record.operation,
+            bucket=record.bucket,
+            object=record.object_key,
+            fence_key=record.fence_key,
+            token=record.token,
+            floor=record.floor,
+            decision=record.decision,
+            reason=record.reason,
+            message=record.message,
+            status=record.status,
+            bytes_in=record.bytes_in,
+            bytes_out=record.bytes_out,
+            duration_s=round(seconds, 6),
+        )
+
+    def event(self, name: str, **fields: object) -> None:
+        """Something that happened to the gateway as a whole."""
+        self._log.info(name, **fields)
+
+    def failure(self, name: str, **fields: object) -> None:
+        """A fault of the program, with its traceback."""
+        self._log.exception(name, **fields)
