@@ -28,6 +28,7 @@ from pathlib import Path
 import aiohttp
 import structlog
 
+from gateway.credentials_file import new_credentials, write_private
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import tied_exec
 
@@ -184,10 +185,10 @@ class EmbeddedStore:
             pass
         except (ValueError, LookupError, TypeError) as error:
             raise EmbeddedStoreError(f"{path} does not hold the store's credentials: {error!r}") from None
-        made = Credentials(secrets.token_hex(10).upper(), secrets.token_urlsafe(30))
+        made = new_credentials()
         pair = {"accessKey": made.access_key, "secretKey": made.secret_key}
         identity = {"name": "gateway", "credentials": [pair], "actions": ["Admin"]}
-        _write_private(path, json.dumps({"identities": [identity]}))
+        write_private(path, json.dumps({"identities": [identity]}))
         return made
 
     def _set_log_aside(self) -> None:
@@ -220,7 +221,7 @@ class EmbeddedStore:
 
     def _new_ports(self) -> Ports:
         ports = Ports.reserve()
-        _write_private(self._directory / "ports.json", json.dumps(asdict(ports)))
+        write_private(self._directory / "ports.json", json.dumps(asdict(ports)))
         return ports
 
     async def _run(self, weed: Path, ports: Ports) -> None:
@@ -381,15 +382,3 @@ def _is_free(port: int) -> bool:
                 raise
             return False
     return True
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write whole or not at all, for this user alone."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
