@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from ssl import SSLContext
-from typing import Protocol
 
 from aiohttp import web
 
@@ -21,36 +20,30 @@ from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
-from gateway.stores.base import Store
+from gateway.stores.base import Start, Store
 from gateway.telemetry import Telemetry
 from gateway.upstream.base import CapabilitySource, Upstream
 
 DRAIN_LOOK_S = 0.05
 
 
-class Backend(Protocol):
-    """What has to run before the gateway can serve, and is stopped after it: the embedded store, credentials."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Parts:
-    """What a gateway is made of."""
+    """What a gateway is made of. Store and backends have been started; the gateway stops them."""
 
     store: Store
+    store_start: Start
+    """What the store said when it was started."""
     upstream: Upstream
     capabilities: CapabilitySource
     rules: Ruleset
-    rules_digest: str
     clients: tuple[Client, ...]
     api_tokens: tuple[ApiToken, ...] = ()
     clock: Clock = field(default_factory=SystemClock)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
-    backends: tuple[Backend, ...] = ()
+    backends: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """Stop what the gateway stands on, in this order: the embedded store, the credentials."""
     upstream_settled: bool = False
     """Nothing that an earlier run sent can still land: the processes of the embedded store had ended (R5)."""
     anonymous_read: bool = False
@@ -60,11 +53,12 @@ class Parts:
     virtual_host_suffixes: tuple[str, ...] = ()
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
+    max_header_field_bytes: int = 16384
+    header_timeout_s: float = 30.0
     idle_timeout_s: float = 60.0
     keepalive_timeout_s: float = 75.0
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 25.0
-    tls: SSLContext | None = None
 
 
 class Gateway:
@@ -104,21 +98,20 @@ class Gateway:
         self._s3_server: Server | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_runner: web.AppRunner | None = None
+        self._drain_until = 0.0
         self.s3_port = 0
         self.control_port = 0
 
     async def start(self) -> None:
-        """Start the backends, open and lock the store, listen. Raises `StoreUnavailable`, `OSError`, or what a backend
-        raises; then nothing is left running."""
+        """Take up the open uploads, and listen. Raises `StoreUnavailable`, `OSError`; then all is closed again."""
         parts = self._parts
         try:
-            for backend in parts.backends:
-                await backend.start()
-            start = await parts.store.start(parts.rules_digest)
             keys = await self.uploads.start()
-            if not start.clean and not parts.upstream_settled:
+            if not parts.store_start.clean and not parts.upstream_settled:
                 self.fences.started_unclean(keys)
-                self.telemetry.event("unclean-start", reason=start.reason, settle_s=parts.timing.settle_timeout_s)
+                self.telemetry.event(
+                    "unclean-start", reason=parts.store_start.reason, settle_s=parts.timing.settle_timeout_s
+                )
             self._progress.start()
             await self._listen()
         except BaseException:
@@ -132,12 +125,14 @@ class Gateway:
         self._s3_server = s3_server(
             self.handler.handle,
             self.handler.parser_error,
-            max_header_bytes=parts.limits.max_header_bytes,
+            max_header_field_bytes=parts.max_header_field_bytes,
+            header_timeout_s=parts.header_timeout_s,
             keepalive_timeout_s=parts.keepalive_timeout_s,
         )
+        self._s3_server.start()
         loop = asyncio.get_running_loop()
         host, port = parts.s3_address
-        self._s3_listener = await loop.create_server(self._s3_server, host, port, ssl=parts.tls, backlog=1024)
+        self._s3_listener = await loop.create_server(self._s3_server, host, port, backlog=1024)
         self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
         self._control_runner = web.AppRunner(self._control.application(), access_log=None)
         await self._control_runner.setup()
@@ -155,10 +150,15 @@ class Gateway:
         if self._s3_listener is not None:
             self._s3_listener.close()
         self.handler.draining = True
-        deadline = parts.clock.monotonic() + parts.drain_timeout_s
-        while self.handler.running and parts.clock.monotonic() < deadline:
-            await asyncio.sleep(DRAIN_LOOK_S)  # noqa: ASYNC110 - a counter on the hot path is cheaper than an event
+        self._drain_until = parts.clock.monotonic() + parts.drain_timeout_s
+        # A counter on the hot path is cheaper than an event.
+        while self.handler.running and parts.clock.monotonic() < self._drain_until:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_LOOK_S)
         await self._close(clean=True)
+
+    def stop_waiting(self) -> None:
+        """End the drain at once; what is running is cut."""
+        self._drain_until = 0.0
 
     async def _close(self, *, clean: bool) -> None:
         parts = self._parts
@@ -174,6 +174,6 @@ class Gateway:
         unsettled = self.fences.unsettled()
         await parts.upstream.close()
         await parts.store.stop(clean=clean and not unsettled)
-        for backend in reversed(parts.backends):
-            await backend.stop()
+        for stop_backend in parts.backends:
+            await stop_backend()
         self.telemetry.event("stopped", clean=clean and not unsettled, unsettled=len(unsettled))

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
+HEAD_SWEEP_S = 1.0
 _FORBIDDEN = ("\r", "\n", "\0")
 
 
@@ -119,11 +120,20 @@ ErrorReply = Callable[[web.BaseRequest, int, str], Reply]
 class _Connection(RequestHandler):
     """aiohttp's connection, whose own errors (a request that its parser refuses) are answered as S3's."""
 
-    __slots__ = ("_error_reply",)
+    __slots__ = ("_error_reply", "head_since")
 
     def __init__(self, manager: web.Server, error_reply: ErrorReply, **options: object) -> None:
         super().__init__(manager, loop=asyncio.get_running_loop(), **options)  # type: ignore[arg-type]
         self._error_reply = error_reply
+        self.head_since: float | None = None
+        """When the first byte of a head came that is not yet whole, by the loop's clock."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._waiter is None or self._waiter.done():
+            self.head_since = None
+        elif self.head_since is None:
+            self.head_since = self._loop.time()
 
     def handle_error(  # type: ignore[override]
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -135,28 +145,53 @@ class Server(web.Server):
     """The low-level server. Options are given to each connection as they are: a misspelt one is a TypeError, where
     aiohttp's own factory drops all of them in silence."""
 
-    def __init__(self, handler: Handler, error_reply: ErrorReply, **options: object) -> None:
+    def __init__(
+        self, handler: Handler, error_reply: ErrorReply, *, header_timeout_s: float, **options: object
+    ) -> None:
         super().__init__(handler)  # type: ignore[arg-type]
         self._options = options
         self._error_reply = error_reply
+        self._header_timeout_s = header_timeout_s
+        self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, self._error_reply, **self._options)
 
+    def start(self) -> None:
+        """Begin to close connections whose heads come too slowly; aiohttp bounds only the time between requests."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._header_timeout_s
+        for connection in self.connections:
+            since = connection.head_since if isinstance(connection, _Connection) else None
+            if since is not None and since < oldest:
+                connection.force_close()
+        self._sweep = loop.call_later(HEAD_SWEEP_S, self.start)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's own signature
+        if self._sweep is not None:
+            self._sweep.cancel()
+        await super().shutdown(timeout)
+
 
 def s3_server(
-    handler: Handler, error_reply: ErrorReply, *, max_header_bytes: int, keepalive_timeout_s: float
+    handler: Handler,
+    error_reply: ErrorReply,
+    *,
+    max_header_field_bytes: int,
+    header_timeout_s: float,
+    keepalive_timeout_s: float,
 ) -> Server:
     """A server for S3: bodies untouched, small read buffers, refusals that a client can still read."""
     return Server(
         handler,
         error_reply,
+        header_timeout_s=header_timeout_s,
         auto_decompress=False,
         access_log=None,
         read_bufsize=65536,
         lingering_time=10.0,
-        max_line_size=max_header_bytes,
-        max_field_size=max_header_bytes,
+        max_line_size=max_header_field_bytes,
+        max_field_size=max_header_field_bytes,
         max_headers=512,
         keepalive_timeout=keepalive_timeout_s,
         tcp_keepalive=True,

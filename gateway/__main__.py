@@ -1,0 +1,5 @@
+"""`python -m gateway` is `fencing-gateway`."""
+
+from gateway.cli import main
+
+main()

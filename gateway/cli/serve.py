@@ -1,0 +1,74 @@
+"""`fencing-gateway serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+import uvloop
+
+from gateway.cli.settings import config_options, fail, settings_of
+from gateway.config import Settings
+from gateway.credentials_file import CredentialsFileError
+from gateway.server.app import Gateway
+from gateway.server.assemble import clients, start_gateway
+from gateway.stores.base import StoreUnavailable
+from gateway.telemetry import configure_logging
+from gateway.upstream.credentials import NoCredentials
+from gateway.upstream.embedded import EmbeddedStoreError
+
+UNREACHABLE = 3
+
+
+@click.command()
+@config_options
+@click.option("--quiet", is_flag=True, help="Say nothing on standard output; the log goes to standard error anyway.")
+def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> None:
+    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once."""
+    settings = settings_of(config, assignments)
+    configure_logging(settings.server.log_level)
+    try:
+        uvloop.run(_serve(settings, quiet=quiet))
+    except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError, OSError) as error:
+        fail(str(error), UNREACHABLE)
+
+
+async def _serve(settings: Settings, *, quiet: bool) -> None:
+    told_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop.set)
+    gateway = await start_gateway(settings)
+    if not quiet:
+        click.echo(_welcome(settings, gateway))
+    await told_to_stop.wait()
+    if not quiet:
+        click.echo("Draining; once more to stop at once.")
+    stopping = asyncio.create_task(gateway.stop())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, gateway.stop_waiting)
+    await stopping
+
+
+def _welcome(settings: Settings, gateway: Gateway) -> str:
+    host = settings.s3.listen.rpartition(":")[0]
+    endpoint = f"http://{host}:{gateway.s3_port}"
+    control = f"http://{settings.control.listen.rpartition(':')[0]}:{gateway.control_port}"
+    lines = [f"S3 endpoint  {endpoint}", f"Control API  {control}"]
+    if not settings.client:
+        pair = clients(settings)[0].credentials
+        lines += [
+            "",
+            f"export AWS_ACCESS_KEY_ID={pair.access_key} AWS_SECRET_ACCESS_KEY={pair.secret_key}",
+            f"export AWS_DEFAULT_REGION={settings.s3.region} AWS_ENDPOINT_URL_S3={endpoint}",
+            "",
+            "Try:",
+            "  aws s3 mb s3://renders",
+            "  aws s3api put-object --bucket renders --key job-1/out.mp4 --body README.md --metadata fencing-token=34",
+            "  aws s3api put-object --bucket renders --key job-1/out.mp4 --body README.md --metadata fencing-token=33",
+            "",
+            "The last one is refused: token 34 holds the job.",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""The configuration as commands take it: `--config` and `--set`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from gateway.config import ConfigError, Settings, load
+
+USAGE = 2
+
+_Command = Callable[..., Any]
+
+
+def config_options(command: _Command) -> _Command:
+    """`--config FILE` and `--set SECTION.KEY=VALUE`, for commands that read the configuration."""
+    command = click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="SECTION.KEY=VALUE",
+        help="Set one key, over environment and file. May be repeated.",
+    )(command)
+    return click.option(
+        "--config",
+        "config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The TOML file; else the one that FENCING_GATEWAY_CONFIG names.",
+    )(command)
+
+
+def settings_of(config: Path | None, assignments: tuple[str, ...]) -> Settings:
+    """The settings, or an exit with status 2 that says what is wrong."""
+    overrides: dict[str, object] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or "." not in name:
+            fail(f"--set takes SECTION.KEY=VALUE, as --set s3.listen=127.0.0.1:9000, not {name!r}")
+        overrides[name] = _value(value)
+    try:
+        return load(config, os.environ, overrides)
+    except ConfigError as error:
+        fail(str(error))
+
+
+def fail(message: str, status: int = USAGE) -> NoReturn:
+    """Say what is wrong and exit."""
+    click.echo(f"fencing-gateway: {message}", err=True)
+    sys.exit(status)
+
+
+def _value(text: str) -> object:
+    """A value as JSON if it is any, else as text."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value

@@ -1,0 +1,171 @@
+"""From settings to a running gateway: which components, in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from gateway.clock import Clock, SystemClock
+from gateway.config import Settings, is_loopback, split_listen
+from gateway.core.keys import Rule, Ruleset, compile_rule
+from gateway.credentials_file import ready_made_credentials
+from gateway.s3.sigv4 import Credentials
+from gateway.server.app import Gateway, Parts
+from gateway.server.clients import Client
+from gateway.server.control import ApiToken
+from gateway.server.s3 import Limits
+from gateway.service.fences import Timing
+from gateway.stores.sqlite import SqliteStore
+from gateway.upstream.base import Capabilities
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.credentials import AwsCredentials, CredentialsProvider, StaticCredentials
+from gateway.upstream.embedded import EmbeddedStore
+from gateway.upstream.probe import FixedCapabilities, Prober
+
+CREDENTIALS_FILE = "s3-credentials.json"
+"""Beside the database: the ready-made pair of a gateway on loopback for which no client is configured."""
+DEFAULT_REGION = "us-east-1"
+
+
+async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gateway:
+    """Build, start and answer a gateway. Raises what a part raises (`StoreUnavailable`, `EmbeddedStoreError`,
+    `NoCredentials`, `CredentialsFileError`, `OSError`); then nothing is left running."""
+    clock = clock or SystemClock()
+    path = store_path(settings)
+    async with AsyncExitStack() as undo:
+        store = SqliteStore(path, clock=clock.wall)
+        # The database first: its lock tells a second gateway before anything else is touched.
+        start = await store.start(rules_digest(settings))
+        undo.push_async_callback(store.stop, clean=start.clean)
+        upstream, stop_backend, settled = await _upstream(settings)
+        if stop_backend is not None:
+            undo.push_async_callback(stop_backend)
+        probing = settings.upstream.conditional != "off"
+        parts = Parts(
+            store=store,
+            store_start=start,
+            upstream=upstream,
+            capabilities=Prober(upstream, clock) if probing else FixedCapabilities(Capabilities()),
+            rules=ruleset(settings),
+            clients=clients(settings),
+            api_tokens=tuple(
+                ApiToken(token.token.get_secret_value(), token.role == "operator", token.keys)
+                for token in settings.api_token
+            ),
+            clock=clock,
+            timing=_timing(settings),
+            limits=Limits(settings.s3.max_concurrent_requests, settings.s3.max_header_bytes),
+            backends=() if stop_backend is None else (stop_backend,),
+            upstream_settled=settled,
+            anonymous_read=settings.s3.anonymous_read,
+            require_conditional=settings.upstream.conditional == "require",
+            small_body_bytes=settings.fencing.small_body_bytes,
+            completed_uploads_kept_s=settings.fencing.completed_uploads_kept_s,
+            virtual_host_suffixes=tuple(suffix.lower().lstrip(".") for suffix in settings.s3.virtual_host_suffix),
+            s3_address=split_listen(settings.s3.listen),
+            control_address=split_listen(settings.control.listen),
+            max_header_field_bytes=settings.s3.max_header_field_bytes,
+            header_timeout_s=settings.s3.header_timeout_s,
+            idle_timeout_s=settings.s3.idle_timeout_s,
+            keepalive_timeout_s=settings.s3.keepalive_timeout_s,
+            drain_timeout_s=settings.server.drain_timeout_s,
+        )
+        undo.pop_all()  # from here on the gateway closes what it stands on
+    gateway = Gateway(parts)
+    await gateway.start()
+    return gateway
+
+
+def store_path(settings: Settings) -> Path:
+    """The database's file."""
+    return Path(settings.store.url.removeprefix("sqlite:"))
+
+
+def clients(settings: Settings) -> tuple[Client, ...]:
+    """The configured clients; on loopback, where none is configured, the ready-made one."""
+    configured = tuple(
+        Client(
+            Credentials(client.access_key, client.secret_key.get_secret_value()),
+            client.buckets,
+            client.operations,
+            client.keys,
+            client.require_signed_token,
+        )
+        for client in settings.client
+    )
+    if configured or not is_loopback(settings.s3.listen):
+        return configured
+    return (Client(ready_made_credentials(store_path(settings).with_name(CREDENTIALS_FILE))),)
+
+
+def ruleset(settings: Settings) -> Ruleset:
+    """The rules, compiled."""
+    return Ruleset(
+        [
+            Rule(*compile_rule(rule.match, rule.key), rule.buckets, rule.mode, rule.without_token, rule.rekey)
+            for rule in settings.rule
+        ]
+    )
+
+
+def rules_digest(settings: Settings) -> str:
+    """Stands for which objects are fenced under which keys; when it changes, earlier sends may have gone past."""
+    told = [rule.model_dump(mode="json") for rule in settings.rule]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _timing(settings: Settings) -> Timing:
+    fencing = settings.fencing
+    return Timing(
+        settle_timeout_s=fencing.settle_timeout_s,
+        settle_timeout_assembly_s=fencing.settle_timeout_assembly_s,
+        handover_wait_s=fencing.handover_wait_s,
+        commit_timeout_s=fencing.commit_timeout_s,
+        commit_timeout_assembly_s=fencing.commit_timeout_assembly_s,
+    )
+
+
+async def _upstream(settings: Settings) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None, bool]:
+    """The client of the store behind, what stops it, and whether nothing of an earlier run can still land there."""
+    upstream = settings.upstream
+    if upstream.url == "embedded":
+        store = EmbeddedStore(upstream.directory)
+        await store.start()
+        client = _client(settings, store.url, DEFAULT_REGION, StaticCredentials(store.credentials), "path")
+        return client, store.stop, True
+    given = None
+    if upstream.access_key is not None and upstream.secret_key is not None:
+        token = upstream.session_token
+        given = Credentials(
+            upstream.access_key, upstream.secret_key.get_secret_value(), token.get_secret_value() if token else None
+        )
+    if upstream.url != "aws":
+        region = upstream.region or DEFAULT_REGION
+        return _client(settings, upstream.url, region, StaticCredentials(given), "path"), None, False
+    chain = AwsCredentials()
+    if given is None:
+        await chain.start()
+    target = await chain.target(upstream.region or None)
+    provider: CredentialsProvider = chain if given is None else StaticCredentials(given)
+    return _client(settings, target.endpoint, target.region, provider, "virtual"), chain.close, False
+
+
+def _client(
+    settings: Settings, endpoint: str, region: str, credentials: CredentialsProvider, usual_addressing: str
+) -> UpstreamClient:
+    upstream = settings.upstream
+    addressing = usual_addressing if upstream.addressing == "auto" else upstream.addressing
+    return UpstreamClient(
+        endpoint,
+        region=region,
+        credentials=credentials,
+        addressing="virtual" if addressing == "virtual" else "path",
+        settle_timeout_s=settings.fencing.settle_timeout_s,
+        connect_timeout_s=upstream.connect_timeout_s,
+        silence_timeout_s=upstream.silence_timeout_s,
+        max_connections=upstream.max_connections,
+        idle_s=upstream.idle_connection_timeout_s,
+    )
