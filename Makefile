@@ -1,0 +1,110 @@
+# `make run` and `make test` need Python 3.11 or later and make, nothing else.
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test test-services check format bench image lock clean
+SHELL := /bin/sh
+
+UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
+DOCS_TESTS := $(wildcard tests/docs)
+
+help:
+	@echo "make run            start the gateway with its embedded object store on 127.0.0.1:8080"
+	@echo "make demo           play the incident that the gateway prevents, and exit"
+	@echo "make test           run the tests that need Python packages alone"
+	@echo "make test-services  install other S3 clients (apt-get, pip) and run the tests with them"
+	@echo "make check          formatter, linter, types, import rules, documentation"
+	@echo "make format         format the code"
+	@echo "make bench          measure"
+	@echo "make image          build the container image (docker or podman)"
+	@echo "make lock           write requirements/*.lock anew (UPGRADE=--upgrade: with the newest versions)"
+	@echo "make clean          remove the environments, never the data"
+
+run: .venv/run.stamp
+	$(BIN)/fencing-gateway serve
+
+demo: .venv/run.stamp
+	$(BIN)/fencing-gateway demo
+
+test: .venv/dev.stamp
+	$(PYTEST) -m "not services" tests
+
+test-services: .venv/dev.stamp .services/stamp
+	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) -m services tests
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(if $(DOCS_TESTS),$(PYTEST) $(DOCS_TESTS))
+
+format: .venv/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/dev.stamp
+	$(BIN)/python -m bench
+
+image:
+	@engine=$$(command -v docker || command -v podman) || { echo "make image needs docker or podman"; exit 1; }; \
+	set -x; "$$engine" build --tag fencing-gateway .
+
+# run.lock is what the gateway needs; dev.lock the same versions and all that works on the code.
+lock: .uv/stamp
+	$(COMPILE) requirements/uv.in --output-file requirements/uv.lock
+	$(COMPILE) pyproject.toml --extra embedded --output-file requirements/run.lock
+	$(COMPILE) requirements/build.in --constraint requirements/run.lock --output-file requirements/build.lock
+	$(COMPILE) pyproject.toml --extra embedded --group test --group check requirements/build.in \
+		--constraint requirements/run.lock --constraint requirements/build.lock --output-file requirements/dev.lock
+	$(COMPILE) requirements/services.in --output-file requirements/services.lock
+
+clean:
+	rm -rf .venv .uv .services
+
+.uv/stamp: requirements/uv.lock
+	@echo "Looking for Python 3.11 or later"
+	@python=; for candidate in python3 python3.13 python3.12 python3.11; do \
+		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			python=$$candidate; break; fi; done; \
+	if [ -z "$$python" ]; then \
+		echo "None found: python3 is $$(python3 --version 2>/dev/null || echo missing). Install Python 3.11 or later."; \
+		exit 1; fi; \
+	echo "Found $$($$python --version) ($$python)"; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "This Python cannot make environments: install the package python3-venv (apt-get install python3-venv)."; \
+		exit 1; fi; \
+	echo "Making .uv, the tool that makes the environments"; \
+	rm -rf .uv && $$python -m venv .uv
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.lock
+	@touch $@
+
+.venv/pyvenv.cfg: .uv/stamp
+	@echo "Making .venv"
+	@rm -rf .venv && $(UV) venv --quiet --python .uv/bin/python .venv
+	@touch $@
+
+.venv/run.stamp: requirements/run.lock requirements/build.lock pyproject.toml | .venv/pyvenv.cfg
+	@echo "Installing what the gateway needs into .venv (requirements/run.lock)"
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/run.lock -r requirements/build.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev.stamp: requirements/dev.lock pyproject.toml | .venv/pyvenv.cfg
+	@echo "Installing what tests and checks need into .venv (requirements/dev.lock)"
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch .venv/run.stamp $@
+
+.services/stamp: requirements/services.lock .uv/stamp
+	@echo "Installing rclone (apt-get)"
+	@if ! command -v rclone >/dev/null; then \
+		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
+		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends rclone; fi
+	@echo "Making .services with the AWS CLI, boto3 and s3cmd (requirements/services.lock)"
+	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
+	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock
+	@touch $@
