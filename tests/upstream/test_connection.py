@@ -70,6 +70,18 @@ async def test_read_on_dead_pooled_connection_is_tried_once_more() -> None:
         assert listener.nobody_waits()
 
 
+async def test_read_on_a_new_connection_is_not_tried_again() -> None:
+    """A read that a new connection lost is lost: the upstream itself fails, not the pool's memory of it."""
+    async with conversation() as (client, listener):
+        reading = asyncio.ensure_future(client.read(GET))
+        peer = await listener.accept()
+        await peer.request()
+        peer.reset()
+        with pytest.raises(UpstreamLost):
+            await reading
+        assert listener.nobody_waits()
+
+
 async def test_read_with_answer_begun_is_not_tried_again() -> None:
     """A read that got a single byte of its answer is lost with its connection."""
     async with conversation() as (client, listener):
