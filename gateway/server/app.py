@@ -86,7 +86,7 @@ class Gateway:
             rules=parts.rules,
             writes=self.writes,
             uploads=self.uploads,
-            batches=Batches(self.fences, objects, parts.upstream),
+            batches=Batches(self.writes),
             progress=self._progress,
             telemetry=self.telemetry,
             clock=parts.clock,

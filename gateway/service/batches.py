@@ -25,10 +25,11 @@ from gateway.s3.xml import (
     render_batch,
     render_batch_result,
 )
-from gateway.service.fences import Fences, LiveGate, Passage, contested
-from gateway.service.objects import ObjectEntry, Objects
+from gateway.service.fences import LiveGate, Passage, contested
+from gateway.service.objects import ObjectEntry
 from gateway.service.sending import Result, Write, send_at_hand, unavailable
-from gateway.upstream.base import Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
+from gateway.service.writes import Writes
+from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 
 
 @dataclass(slots=True)
@@ -43,10 +44,11 @@ class _Item:
 class Batches:
     """Runs DeleteObjects through the gates of its objects."""
 
-    def __init__(self, fences: Fences, objects: Objects, upstream: Upstream) -> None:
-        self._fences = fences
-        self._objects = objects
-        self._upstream = upstream
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._fences = writes.fences
+        self._objects = writes.objects
+        self._upstream = writes.upstream
 
     async def delete(
         self,
@@ -90,6 +92,12 @@ class Batches:
         live = await self._fences.admit(
             write.key, write.token, cause=write.cause, request_id=write.request_id, wait_s=0
         )
+        try:
+            if not write.ruled:
+                await self._writes.own(write)
+        except BaseException:
+            self._fences.unpin(live)
+            raise
         entry = self._objects.pin(write.bucket, write.object_key)
         return _Item(asked, write, live, entry)
 

@@ -313,7 +313,7 @@ class Fences:
         task = self._loading.get(key)
         if task is None:
             task = self._loading[key] = asyncio.create_task(self._stored(self.store.fence(key)))
-            task.add_done_callback(lambda _: self._loading.pop(key, None))
+            task.add_done_callback(lambda done: self._loaded(key, done))
         fence = await asyncio.shield(task)
         live = self._live.get(key)
         if live is None:
@@ -321,6 +321,11 @@ class Fences:
             gate = Gate(key, fence.floor, fence.completed_floor, fence.sealed_token, until)
             live = self._live[key] = LiveGate(gate)
         return live
+
+    def _loaded(self, key: FencingKey, task: asyncio.Task[Fence]) -> None:
+        self._loading.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told; nobody may have
 
     async def _raise(self, live: LiveGate, token: Token, cause: str, request_id: str) -> None:
         gate = live.gate

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
-from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, key_of_object
+from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata
 from gateway.core.write import (
     ABSENT,
     CONDITION_FAILED_STATUS,
@@ -65,8 +65,10 @@ class Admitted:
     write: Write
     live: LiveGate
     entry: ObjectEntry
+    honoured: bool = False
+    """The upstream honours conditions for this operation."""
     condition: Condition | None = None
-    """Where the upstream honours it; None: unconditionally."""
+    """None: unconditionally."""
     own: bool = False
     """The condition is the client's own: a failure is its answer, nothing is sent again."""
     bare_etag: bool = False
@@ -136,7 +138,7 @@ class Writes:
             ):
                 raise contested(write.key, self.fences.timing.settle_timeout_s)
             if not write.ruled:
-                await self._own(write)
+                await self.own(write)
             yield live, entry
         finally:
             self.objects.unpin(entry)
@@ -144,17 +146,17 @@ class Writes:
 
     # --- to whom the object belongs
 
-    async def _own(self, write: Write) -> None:
+    async def own(self, write: Write) -> None:
         """Without a rule an object belongs to the key that last wrote it; the store remembers which (R9)."""
-        by_itself = key_of_object(write.bucket, write.object_key)
+        store, place = self.fences.store, (write.bucket, write.object_key)
         try:
-            owner = await self.fences.store.owner(write.bucket, write.object_key)
-            if owner is None and write.key != by_itself and (await self.fences.state(by_itself)).floor:
-                owner = by_itself
-            if owner is not None and owner != write.key and not (write.token and write.rule.rekey):
-                raise another_key(write, key_in_metadata(owner))
-            if write.token and owner != write.key and (write.named or owner is not None):
-                await self.fences.store.claim(write.bucket, write.object_key, write.key)
+            owner = await store.owner(*place)
+            while owner != write.key:
+                if owner is not None and not (write.token and write.rule.rekey):
+                    raise another_key(write, key_in_metadata(owner))
+                if not write.token:
+                    return
+                owner = await store.claim(*place, write.key, instead_of=owner)
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
 
@@ -193,7 +195,7 @@ class Writes:
             return admitted
         capabilities = await self._capabilities.of_bucket(write.bucket)
         admitted.bare_etag = capabilities.bare_etag
-        honoured = _honours(capabilities, operation.name)
+        admitted.honoured = honoured = _honours(capabilities, operation.name)
         if self._require_conditional and not honoured:
             raise unavailable(f"it has not proved conditional {operation.name}, which the configuration requires")
         if own := own_conditions(write.head):
@@ -251,6 +253,8 @@ class Writes:
             nonce = self.clock.nonce()
             result: Result | None = None
             async with self._turn(entry, write.key):
+                if admitted.honoured and not admitted.own and entry.state is not None:
+                    admitted.on(entry.state)  # whoever was before has left a new state
                 request = self._request(admitted, nonce)
                 with self._passage(admitted) as passage:
                     passage.commit()

@@ -189,8 +189,9 @@ class Store(Protocol):
         """The fence key recorded as the owner of an object that no rule maps; None if none (R9)."""
         ...
 
-    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
-        """Record `fence_key` as the owner of the object."""
+    async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
+        """Record `fence_key` as the owner of the object if its owner is still `instead_of` (None: if it has none);
+        answer the owner after that. Of two who claim at once, one finds the other."""
         ...
 
     async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:

@@ -170,9 +170,11 @@ class MemoryStore:
         self._require_running()
         return self._owners.get((bucket, object_key))
 
-    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
+    async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
         self._require_running()
-        self._owners[bucket, object_key] = fence_key
+        if self._owners.get((bucket, object_key)) == instead_of:
+            self._owners[bucket, object_key] = fence_key
+        return self._owners[bucket, object_key]
 
 
 def _id_of(upload: Upload) -> _UploadId:

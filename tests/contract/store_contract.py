@@ -123,7 +123,7 @@ class StoreContract:
         await store.raise_shadow("job", 40)
         store.record(event())
         await store.bind_upload(upload())
-        await store.claim("b", "plain", "job")
+        await store.claim("b", "plain", "job", instead_of=None)
         await store.stop(clean=True)
         store = await open_store()
         await store.start(RULES)
@@ -140,7 +140,7 @@ class StoreContract:
         await store.fence("job")
         await store.bind_upload(upload())
         await lookup(store, upload())
-        await store.claim("b", "o", "job")
+        await store.claim("b", "o", "job", instead_of=None)
         await store.owner("b", "o")
         await store.stop(clean=True)
         calls: list[Callable[[], Awaitable[object]]] = [
@@ -158,7 +158,7 @@ class StoreContract:
             lambda: store.open_uploads(None, 10),
             lambda: store.forget_completed_uploads(1.0),
             lambda: store.owner("b", "o"),
-            lambda: store.claim("b", "o", "job"),
+            lambda: store.claim("b", "o", "job", instead_of=None),
             lambda: store.fences(None, 10),
             lambda: store.events("job", None, 10),
         ]
@@ -460,15 +460,22 @@ class StoreContract:
 
     # --- owners ---------------------------------------------------------------------------------------------
 
-    async def test_an_object_has_the_owner_that_claimed_it_last(self, store: Store) -> None:
-        """None before the first claim; buckets and objects are told apart."""
+    async def test_an_object_is_claimed_only_from_the_owner_that_was_seen(self, store: Store) -> None:
+        """None before the first claim; a claim that has been overtaken changes nothing and names the owner."""
         assert await store.owner("b", "o") is None
-        await store.claim("b", "o", "job-1")
+        assert await store.claim("b", "o", "job-1", instead_of=None) == "job-1"
+        assert await store.claim("b", "o", "job-2", instead_of=None) == "job-1"
         assert await store.owner("b", "o") == "job-1"
-        await store.claim("b", "o", "job-2")
-        await store.claim("b", "o", "job-2")
+        assert await store.claim("b", "o", "job-2", instead_of="job-1") == "job-2"
+        assert await store.claim("b", "o", "job-2", instead_of="job-1") == "job-2"
         assert await store.owner("b", "o") == "job-2"
         assert await store.owner("o", "b") is None
+
+    async def test_of_two_claims_at_once_one_finds_the_other(self, store: Store) -> None:
+        """Both saw no owner: both are answered with the same one."""
+        claims = (store.claim("b", "o", key, instead_of=None) for key in ("job-1", "job-2"))
+        first, second = await asyncio.gather(*claims)
+        assert first == second == await store.owner("b", "o")
 
     # --- callers --------------------------------------------------------------------------------------------
 

@@ -162,8 +162,8 @@ def row_of_upload(upload: Upload) -> Row:
 OWNER = "SELECT fence_key FROM owner WHERE bucket = ? AND object_key = ?"
 
 CLAIM = """
-INSERT INTO owner (bucket, object_key, fence_key) VALUES (?, ?, ?)
-ON CONFLICT (bucket, object_key) DO UPDATE SET fence_key = excluded.fence_key
+INSERT INTO owner (bucket, object_key, fence_key) VALUES (:bucket, :object_key, :fence_key)
+ON CONFLICT (bucket, object_key) DO UPDATE SET fence_key = excluded.fence_key WHERE owner.fence_key = :instead_of
 """
 
 # --- the database about itself ------------------------------------------------------------------------------

@@ -219,13 +219,23 @@ class SqliteStore:
         this = (bucket, object_key)
         return await self._owners.read(this, partial(self._load_owner, this))
 
-    async def claim(self, bucket: str, object_key: str, fence_key: str) -> None:
-        writer = self._writer
-        this = (bucket, object_key)
+    async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
+        this = (require_text(bucket), require_text(object_key))
         if self._owners.get(this) == fence_key:
-            return
-        row = tuple(map(require_text, (bucket, object_key, fence_key)))
-        await writer.change_rows(partial(_execute, sql.CLAIM, row), lambda _: self._owners.forget(this))
+            return fence_key
+        values = {
+            "bucket": bucket,
+            "object_key": object_key,
+            "fence_key": require_text(fence_key),
+            "instead_of": instead_of,
+        }
+
+        async def claim(connection: aiosqlite.Connection) -> str:
+            await connection.execute(sql.CLAIM, values)
+            ((owner,),) = await _execute(sql.OWNER, this, connection)
+            return str(owner)
+
+        return await self._writer.change_rows(claim, lambda _: self._owners.forget(this))
 
     # --- inside ---------------------------------------------------------------------------------------------
 
