@@ -75,10 +75,12 @@ async def connect_writer(path: Path) -> aiosqlite.Connection:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
     connection = await aiosqlite.connect(path, isolation_level=None)
     try:
+        version = await _schema_version(connection, path)
         for pragma in _PRAGMAS:
             # Fetched to the end: a statement that is still running makes the next COMMIT fail.
             await connection.execute_fetchall(f"PRAGMA {pragma}")
-        await _migrate(connection, path)
+        for step in range(version + 1, len(MIGRATIONS) + 1):
+            await connection.executescript(script(step))
     except BaseException:
         await connection.close()
         raise
@@ -102,7 +104,8 @@ async def _scalar(connection: aiosqlite.Connection, statement: str) -> int | str
     return value  # type: ignore[no-any-return]
 
 
-async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
+async def _schema_version(connection: aiosqlite.Connection, path: Path) -> int:
+    """0 for a new file; StoreUnavailable, and the file untouched, for one that is not ours to open."""
     version = int(await _scalar(connection, "PRAGMA user_version"))
     if version > len(MIGRATIONS):
         raise StoreUnavailable(
@@ -111,8 +114,7 @@ async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
         )
     if version == 0 and await _scalar(connection, sql.TABLES) != 0:
         raise StoreUnavailable(f"{path} is a database of another program: name another file")
-    for step in range(version + 1, len(MIGRATIONS) + 1):
-        await connection.executescript(script(step))
+    return version
 
 
 async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Start:

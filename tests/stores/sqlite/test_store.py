@@ -1,0 +1,96 @@
+"""What SqliteStore adds to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.sqlite import SqliteStore, store as store_module
+from tests.stores.sqlite.wal import frames
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.db"
+
+
+def count_commits(path: Path) -> int:
+    return sum(frame.commits for frame in frames(path.with_name(path.name + "-wal").read_bytes()))
+
+
+async def test_callers_share_commits(path: Path) -> None:
+    """The log itself shows it: 64 callers with ten raises each need about ten commits, not 640."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    before = count_commits(path)
+
+    async def caller(number: int) -> None:
+        for token in range(1, 11):
+            await store.raise_floor(f"job-{number}", token)
+
+    await asyncio.gather(*(caller(number) for number in range(64)))
+    assert 10 <= count_commits(path) - before <= 20
+    await store.stop(clean=True)
+
+
+async def test_a_check_writes_each_time(path: Path) -> None:
+    """It proves that the disk takes writes, so it may not be left out as a change of nothing."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    for _ in range(3):
+        before = count_commits(path)
+        await store.check()
+        assert count_commits(path) == before + 1
+    await store.stop(clean=True)
+
+
+async def test_a_check_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that does not answer in time is unavailable."""
+    monkeypatch.setattr(store_module, "CHECK_TIMEOUT_S", 0.0)
+    store = SqliteStore(path)
+    await store.start("rules")
+    with pytest.raises(StoreUnavailable, match="within 0 s"):
+        await store.check()
+    await store.stop(clean=True)
+
+
+async def test_a_revocation_that_finds_nothing_writes_nothing(path: Path) -> None:
+    """Most hand-overs find no open upload; they cost no commit."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    before = count_commits(path)
+    assert await store.revoke_uploads("job", 34) == []
+    assert count_commits(path) == before
+    await store.stop(clean=True)
+
+
+async def test_what_waits_at_a_stop_is_written(path: Path) -> None:
+    """Raises under way and lazy writes alike are durable before the store is closed."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    raises = [asyncio.create_task(store.raise_floor(f"job-{number}", 5)) for number in range(10)]
+    await asyncio.sleep(0)
+    store.record(Event("job-1", EventKind.REFUSED, 1, 5))
+    await store.stop(clean=True)
+    assert [(await one).floor for one in raises] == [5] * 10
+    store = SqliteStore(path)
+    assert (await store.start("rules")).clean
+    assert len(await store.events("job-1", None, 10)) == 1
+    assert (await store.fence("job-9")).floor == 5
+    await store.stop(clean=True)
+
+
+async def test_serials_go_on_after_a_restart(path: Path) -> None:
+    """A cursor of the run before still works."""
+    serials = []
+    for _ in range(2):
+        store = SqliteStore(path)
+        await store.start("rules")
+        store.record(Event("job", EventKind.REFUSED, 1, 1))
+        await store.check()
+        serials.append((await store.events("job", None, 1))[0].serial)
+        await store.stop(clean=True)
+    assert serials[0] < serials[1]
