@@ -159,15 +159,16 @@ class Gate:
 
     def hand_over(self, token: Token, now: float) -> float | None:
         """Try to complete the hand-over to `token`. None: it is complete, and the completed floor has followed. Else
-        the latest moment until which it may have to wait, infinity while an answer is still awaited.
+        the latest moment until which it may have to wait, infinity while an answer is still awaited; a moment that has
+        passed means that `expire` is due.
         Raises `Refused` if the token has been overtaken meanwhile."""
         self.refuse_overtaken(token)
         if token <= self.completed_floor:
             return None
         assert token == self.floor, "only a durable floor is handed over"
-        wait = max((s.settles_at for s in self._lower_unsettled(token)), default=-math.inf)
-        wait = max(wait, self.unsettled_until)
-        if wait > now:
+        lower = self._lower_unsettled(token)
+        wait = max([self.unsettled_until, *(s.settles_at for s in lower)])
+        if lower or wait > now:
             return wait
         self.completed_floor = max(self.completed_floor, token)
         return None
@@ -182,4 +183,4 @@ class Gate:
     @property
     def idle(self) -> bool:
         """Nothing is staged or unsettled: the gate holds no more than the store does."""
-        return not self._sends and self.completed_floor == self.floor
+        return not self._sends

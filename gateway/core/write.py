@@ -163,6 +163,6 @@ def judge(state: ObjectState, key: FencingKey, token: Token, nonce: str | None) 
             return Verdict.OTHER_KEY
         if state.token > token:
             return Verdict.HIGHER_TOKEN
-        if nonce is not None and state.nonce == nonce:
+        if nonce and state.nonce == nonce:
             return Verdict.OURS
     return Verdict.MOVED
