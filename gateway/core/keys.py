@@ -48,7 +48,7 @@ def parse_key(text: str, argument: str = "X-Fencing-Key") -> FencingKey:
     """The fence key that `text` writes, percent-decoded. Raises `Malformed` (KeyInvalid)."""
     try:
         key = unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode()
-    except UnicodeDecodeError:
+    except UnicodeError:
         key = ""
     if fault := key_fault(key):
         raise Malformed(Reason.KEY_INVALID, f"This fencing key {fault}.", argument=(argument, text[:_SHOWN_CHARACTERS]))
@@ -57,9 +57,13 @@ def parse_key(text: str, argument: str = "X-Fencing-Key") -> FencingKey:
 
 def key_fault(key: str) -> str | None:
     """What is wrong with a fence key that a client, rule or operator names; None if nothing is."""
-    if not key:
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        size_bytes = 0
+    if not size_bytes:
         return "is empty or not valid UTF-8"
-    if len(key.encode()) > MAX_KEY_BYTES:
+    if size_bytes > MAX_KEY_BYTES:
         return f"is longer than {MAX_KEY_BYTES} bytes of UTF-8"
     if _CONTROL.search(key):
         return "holds a control character"
@@ -130,24 +134,31 @@ def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | No
     """The pattern and the key template of a rule. Raises `ValueError` with a message for its author.
 
     In `match`, `{name}` stands for one non-empty path segment, `{name:path}` for several, `*` for anything within a
-    segment, `**` for the rest; `key` may use every name of `match`."""
+    segment, `**` for the rest; `key` may use every name of `match`. Each takes as little as it can.
+
+    The time of a match grows at most with the square of the object key's length, whatever the pattern: a placeholder
+    and what follows it are an atomic group, up to the next placeholder or, for one that crosses segments, up to the
+    next of that kind. No match is lost by never coming back to it: the shortest leaves the most to what comes after."""
     if not match:
         raise ValueError("match is empty; write '**' for every object")
     pattern, names, end = "", set[str](), 0
+    in_segment = in_path = False
     for found in _PLACEHOLDER.finditer(match):
         pattern += re.escape(match[end : found.start()])
         end = found.end()
-        name, is_path, rest, star, stray = found.groups()
+        name, is_path, rest, _star, stray = found.groups()
         if stray:
             raise ValueError(f"match has a stray {stray!r}; a placeholder is {{name}} or {{name:path}}")
         if name:
             if name in names:
                 raise ValueError(f"match names {{{name}}} twice")
             names.add(name)
-            pattern += f"(?P<{name}>.+)" if is_path else f"(?P<{name}>[^/]+)"
-        else:
-            pattern += ".*" if rest else "[^/]*" if star else ""
-    pattern += re.escape(match[end:])
+        crosses = bool(is_path or rest)
+        pattern += ")" * (in_segment + (in_path and crosses)) + "(?>"
+        in_segment, in_path = not crosses, in_path or crosses
+        anything = "." if crosses else "[^/]"
+        pattern += f"(?P<{name}>{anything}+?)" if name else f"{anything}*?"
+    pattern += re.escape(match[end:]) + r"\Z" + ")" * (in_segment + in_path)
     if key is not None:
         _check_template(key, names)
     return re.compile(pattern, re.DOTALL), key
