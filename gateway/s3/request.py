@@ -5,6 +5,7 @@ Nothing here re-encodes: signatures cover the bytes of the wire, and the upstrea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
@@ -13,6 +14,7 @@ from gateway.s3.errors import S3Error
 
 MAX_KEY_BYTES = 1024
 """S3 API reference, "Object key naming guidelines": 1,024 bytes of UTF-8."""
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # S3's rules, and the wider ones that old buckets follow
 
 
 class Headers:
@@ -96,10 +98,10 @@ def parse_head(method: str, target: str, headers: Headers, virtual_host_suffixes
     bucket, raw_key = _bucket_of_host(host, virtual_host_suffixes), raw_path[1:]
     if bucket is None:
         raw_bucket, _, raw_key = raw_path[1:].partition("/")
-        bucket = _decode(raw_bucket) or None
-        # An escaped slash signs like a plain one: it must not move the border between bucket and key.
-        if (bucket is None and raw_key) or (bucket is not None and "/" in bucket):
-            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName=bucket or "")
+        bucket = _decode(raw_bucket) or ("" if raw_key else None)
+    # A slash in it, escaped in a path or plain in a host, would move the border between bucket and key.
+    if bucket is not None and not _BUCKET.fullmatch(bucket):
+        raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName=bucket)
     key = _decode(raw_key) if raw_key else None
     if key is not None and len(key.encode()) > MAX_KEY_BYTES:
         raise S3Error(
@@ -135,5 +137,5 @@ def _bucket_of_host(host: str, suffixes: tuple[str, ...]) -> str | None:
 def _decode(raw: str) -> str:
     try:
         return unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise S3Error("InvalidURI", "Couldn't parse the specified URI.") from error
