@@ -231,7 +231,7 @@ OPERATIONS: tuple[Operation, ...] = (
     # --- what would lead around the fence
     Operation("PostObject", "POST", _B, Effect.NEVER, body=Body.PAYLOAD),  # the browser form
     Operation("CreateSession", "GET", _B, Effect.NEVER, "session"),  # hands out the upstream's own credentials
-    Operation("WriteGetObjectResponse", "POST", Level.SERVICE, Effect.NEVER),
+    Operation("WriteGetObjectResponse", "POST", _B, Effect.NEVER, header="x-amz-request-route"),
     # --- CORS: asked by browsers before they sign anything
     Operation("PreflightObject", "OPTIONS", _O, Effect.READ),
     Operation("PreflightBucket", "OPTIONS", _B, Effect.READ),
@@ -257,16 +257,22 @@ SUBRESOURCES: dict[Level, frozenset[str]] = {
 _PLAIN_ON_READ = frozenset({"partNumber"})
 # Beside its subresource a write may bear these, and `x-amz-…` parameters, which a presigned URL carries.
 _PARAMETERS_OF_WRITES = frozenset({"versionId", "x-id", "uploadId", "annotationName", "id", "select-type"})
+# Extensions that make a write reach objects which it does not name: MinIO's recursive delete, and archives that the
+# server unpacks (MinIO's, Snowball's).
+_REACHING_FURTHER = ("x-minio-force-delete", "x-minio-extract", "x-amz-meta-snowball-auto-extract")
 
 
 def recognise(head: RequestHead) -> Operation:
-    """The row of a request. Raises `S3Error`: MethodNotAllowed, or InvalidArgument for two subresources at once, or
-    NotImplemented for a write with a query parameter that no row knows, since nobody can tell what it would do."""
+    """The row of a request. Raises `S3Error`: MethodNotAllowed; InvalidArgument for two subresources at once, or for a
+    write with a query parameter twice, of which the upstream might read the other; NotImplemented for a write with a
+    query parameter that no row knows, since nobody can tell what it would do, or that would reach other objects."""
     level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
     names = [name for name, _ in head.query]
     reading = head.method in ("GET", "HEAD", "OPTIONS")
     selecting = SUBRESOURCES[level].intersection(names)
-    if reading:
+    if head.method == "OPTIONS":
+        selecting = frozenset()  # A preflight asks about the target of the request that will follow.
+    elif reading:
         selecting -= _PLAIN_ON_READ
     elif "partNumber" in selecting:
         selecting -= {"uploadId"}
@@ -281,6 +287,7 @@ def recognise(head: RequestHead) -> Operation:
     subresource = next(iter(selecting), None)
     if not reading:
         _refuse_unknown_parameters(names, subresource)
+        _refuse_reaching_further(head)
     for row in _INDEX.get((head.method, level, subresource), ()):
         if all(name in names for name in row.requires) and (row.header is None or row.header in head.headers):
             return row
@@ -292,7 +299,21 @@ def recognise(head: RequestHead) -> Operation:
     )
 
 
+def _refuse_reaching_further(head: RequestHead) -> None:
+    for name in _REACHING_FURTHER:
+        if name in head.headers:
+            raise S3Error("NotImplemented", f"The gateway does not pass {name}: no fence could follow it.", Header=name)
+
+
 def _refuse_unknown_parameters(names: list[str], subresource: str | None) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise S3Error(
+            "InvalidArgument",
+            f"The query parameter {twice!r} is given more than once.",
+            ArgumentName=twice,
+            ArgumentValue="",
+        )
     for name in names:
         if name == subresource or name in _PARAMETERS_OF_WRITES:
             continue
