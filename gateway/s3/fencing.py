@@ -6,12 +6,13 @@ keeps metadata of its own, which S3 clients never see: they are shown `X-Fencing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from gateway.core.errors import Malformed, Reason
-from gateway.core.keys import FencingKey, Token, key_in_metadata, parse_key, parse_token
+from gateway.core.keys import MAX_TOKEN, FencingKey, Token, key_in_metadata, parse_key, parse_token
 from gateway.core.write import ObjectState
 from gateway.s3.request import Headers
 
@@ -22,6 +23,8 @@ KEY_HEADERS = ("x-fencing-key", META_KEY)
 SPOKEN = frozenset((*TOKEN_HEADERS, *KEY_HEADERS))
 """The headers by which a client speaks to the fence. None of them goes upstream."""
 _SHOWN_CHARACTERS = 64
+_KEY_IN_METADATA = re.compile(r"[A-Za-z0-9/._~%-]+|sha256:[0-9a-f]{64}")
+_TOKEN = re.compile(r"[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ def object_state(headers: Iterable[tuple[str, str]]) -> ObjectState:
     fields = dict(headers)
     token = fields.get(META_TOKEN, "")
     version = fields.get("x-amz-version-id", "null")
-    key = fields.get(META_KEY)
-    valid = key is not None and token.isascii() and token.isdigit() and len(token) < 20
+    key = fields.get(META_KEY, "")
+    valid = _KEY_IN_METADATA.fullmatch(key) and _TOKEN.fullmatch(token) and int(token) <= MAX_TOKEN
     return ObjectState(
         etag=fields.get("etag", ""),
         key=key if valid else None,
@@ -113,4 +116,4 @@ def shown(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def key_in_header(key: str) -> str:
     """A fence key as a response header can carry it: percent-encoded UTF-8."""
-    return quote(key, safe="/-._~:@!$&'()*+,;= ")
+    return quote(key, safe="/-._~:@!$&'()*+,;=")
