@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import unquote_plus
 
 from gateway.s3.fencing import META, SPOKEN
 from gateway.s3.request import RequestHead
 
-# Hop-by-hop (RFC 9110, 7.6.1), the signature that is made anew, and the framing of a body that the gateway unpacks.
+# Hop-by-hop (RFC 9110, 7.6.1), the signature that is made anew, the framing of a body that the gateway unpacks, and
+# what proxies say of the way to the gateway (RFC 7239), which servers take for the host that was signed.
 _NOT_FORWARDED = frozenset(
     """
-    authorization connection content-length content-md5 expect host keep-alive proxy-authenticate proxy-authorization
-    proxy-connection te trailer transfer-encoding upgrade x-amz-content-sha256 x-amz-date x-amz-decoded-content-length
-    x-amz-security-token x-amz-trailer
+    authorization connection content-length content-md5 expect forwarded host keep-alive proxy-authenticate
+    proxy-authorization proxy-connection te trailer transfer-encoding upgrade x-amz-content-sha256 x-amz-date
+    x-amz-decoded-content-length x-amz-security-token x-amz-trailer
     """.split()
 )
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
@@ -35,7 +37,9 @@ def forwarded_headers(
     for name, value in head.headers.pairs:
         if name in _NOT_FORWARDED and not (keep_md5 and name == "content-md5"):
             continue
-        if name in without or name in SPOKEN or name.startswith(META) or name in named_by_connection:
+        if name in without or name in SPOKEN or name in named_by_connection:
+            continue
+        if name.startswith((META, "x-forwarded-")):
             continue
         joined[name] = f"{joined[name]},{value}" if name in joined else value
     encoding = joined.get("content-encoding")
@@ -50,10 +54,10 @@ def forwarded_headers(
 
 def forwarded_query(head: RequestHead) -> str:
     """The query as sent, without the parameters of a presigned signature."""
-    if "x-amz-" not in head.raw_query.lower():
-        return head.raw_query
     return "&".join(
-        item for item in head.raw_query.split("&") if item.partition("=")[0].lower() not in _SIGNING_PARAMETERS
+        item
+        for item in head.raw_query.split("&")
+        if unquote_plus(item.partition("=")[0]).lower() not in _SIGNING_PARAMETERS
     )
 
 
