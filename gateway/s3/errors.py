@@ -5,6 +5,7 @@ Source of codes and status: the S3 API reference, "Error responses"; of the fenc
 
 from __future__ import annotations
 
+import re
 from xml.sax.saxutils import escape
 
 from gateway.core.errors import FenceError, Reason
@@ -80,6 +81,8 @@ CODE_OF_REASON: dict[Reason, str] = {
     Reason.UPSTREAM_UNAVAILABLE: "ServiceUnavailable",
 }
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 
 def of_fence(error: FenceError) -> S3Error:
     """The S3 error that tells a failure of the fence, with all its facts as elements."""
@@ -101,13 +104,14 @@ def of_fence(error: FenceError) -> S3Error:
 
 def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> bytes:
     """The body of an error answer (S3 API reference, "REST error responses")."""
-    parts = [f"<Code>{error.code}</Code>", f"<Message>{_text(error.message)}</Message>"]
-    parts += [f"<{name}>{_text(value)}</{name}>" for name, value in error.elements.items()]
-    parts += [f"<Resource>{_text(resource)}</Resource>", f"<RequestId>{request_id}</RequestId>"]
+    parts = [f"<Code>{error.code}</Code>", f"<Message>{xml_text(error.message)}</Message>"]
+    parts += [f"<{name}>{xml_text(value)}</{name}>" for name, value in error.elements.items()]
+    parts += [f"<Resource>{xml_text(resource)}</Resource>", f"<RequestId>{request_id}</RequestId>"]
     parts.append(f"<HostId>{host_id}</HostId>")
     return ('<?xml version="1.0" encoding="UTF-8"?>\n<Error>' + "".join(parts) + "</Error>").encode()
 
 
-def _text(value: str) -> str:
-    """Escaped for XML 1.0, which cannot hold control characters or lone surrogates at all."""
-    return escape("".join(c if c.isprintable() else "�" for c in value))
+def xml_text(value: str) -> str:
+    """Escaped for XML 1.0, which cannot hold most control characters and lone surrogates at all (2.2), and reads a
+    carriage return as a line feed (2.11), which would name another key."""
+    return escape(_NOT_XML.sub("�", value), {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})
