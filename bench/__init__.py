@@ -1,0 +1,1 @@
+"""Measures the gateway: `python -m bench`."""
