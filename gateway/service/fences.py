@@ -209,8 +209,8 @@ class Fences:
         self._unsettled_until = float("-inf")
         self._keys_with_uploads: frozenset[str] = frozenset()
         self._unsettled_uploads_until = float("-inf")
-        self.on_handed_over: Callable[[FencingKey], None] = lambda key: None
-        """Called when a hand-over is complete: the uploads below the floor can be aborted."""
+        self.on_progress: Callable[[FencingKey], None] = lambda key: None
+        """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
 
     def started_unclean(self, keys_with_uploads: frozenset[str]) -> None:
         """What an earlier run sent may still land: tokens above the completed floors wait for it (R5)."""
@@ -277,7 +277,7 @@ class Fences:
     def _handed_over(self, live: LiveGate) -> None:
         self.store.complete_handover(live.gate.key, live.gate.completed_floor)
         live.wake()
-        self.on_handed_over(live.gate.key)
+        self.on_progress(live.gate.key)
 
     def unsettled(self, key: FencingKey | None = None) -> list[UnsettledSend]:
         """The sends that may still land, of one key or of all."""
@@ -338,6 +338,7 @@ class Fences:
         try:
             fence = await self._stored(self.store.raise_floor(live.gate.key, token, event))
             live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
+            self.on_progress(live.gate.key)
         finally:
             self.unpin(live)
 

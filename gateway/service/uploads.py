@@ -59,7 +59,7 @@ class Uploads:
             after = last.bucket, last.object_key, last.upload_id
         self._wanted = set(self._keys)
         self._wake.set()
-        self._fences.on_handed_over = self._handed_over
+        self._fences.on_progress = self._overtaken
         self._task = asyncio.create_task(self._revoke_for_ever())
         return frozenset(self._keys)
 
@@ -92,7 +92,7 @@ class Uploads:
             self._keys.add(write.key)
             if live.gate.floor > write.token:
                 # Overtaken between admission and binding: the raise could not see this upload.
-                self._handed_over(write.key)
+                self._overtaken(write.key)
             live.gate.refuse_overtaken(write.token)
             return result
 
@@ -230,7 +230,7 @@ class Uploads:
 
     # --- revocation
 
-    def _handed_over(self, key: FencingKey) -> None:
+    def _overtaken(self, key: FencingKey) -> None:
         if key in self._keys:
             self._wanted.add(key)
             self._wake.set()
@@ -255,7 +255,7 @@ class Uploads:
             if loop.time() >= forget_at:
                 forget_at = loop.time() + FORGET_EVERY_S
                 with suppress(StoreUnavailable):
-                    await self._store.forget_completed_uploads(self._writes.clock.wall() - self._kept_s)
+                    await self._store.forget_uploads(self._writes.clock.wall() - self._kept_s)
 
     async def _revoke(self, key: FencingKey) -> bool:
         """Revoke what is below the key's floor; True when nothing of it is left to abort."""
@@ -267,7 +267,7 @@ class Uploads:
             if not await self._abort(upload):
                 done = False
                 continue
-            await self._store.close_upload(upload)
+            await self._store.mark_aborted(upload)
             self._store.record(
                 Event(key, EventKind.UPLOAD_REVOKED, upload.token, floor, f"{upload.bucket}/{upload.object_key}")
             )

@@ -49,6 +49,8 @@ class UploadState(StrEnum):
     COMPLETED = "completed"
     REVOKED = "revoked"
     """Overtaken by a higher token and not yet aborted upstream."""
+    ABORTED = "aborted"
+    """Overtaken and aborted; kept a while, so that its worker is told that it is stale, not that it never was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,11 @@ class Store(Protocol):
         ...
 
     async def close_upload(self, upload: Upload) -> None:
-        """Forget the binding of an upload that was aborted."""
+        """Forget the binding of an upload that its own worker aborted."""
+        ...
+
+    async def mark_aborted(self, upload: Upload) -> None:
+        """A REVOKED upload has been aborted upstream: it is ABORTED."""
         ...
 
     async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
@@ -181,8 +187,8 @@ class Store(Protocol):
         """OPEN and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
         ...
 
-    async def forget_completed_uploads(self, before: float) -> int:
-        """Drop COMPLETED bindings whose `changed_at` is before `before`; answer how many."""
+    async def forget_uploads(self, before: float) -> int:
+        """Drop COMPLETED and ABORTED bindings whose `changed_at` is before `before`; answer how many."""
         ...
 
     async def owner(self, bucket: str, object_key: str) -> str | None:
@@ -190,7 +196,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
-        """Record `fence_key` as the owner of the object if its owner is still `instead_of` (None: if it has none);
+        """Record `fence_key` as the owner of the object if it has none, or its owner is still `instead_of`;
         answer the owner after that. Of two who claim at once, one finds the other."""
         ...
 

@@ -130,6 +130,11 @@ class MemoryStore:
         if bound := self._bound(upload):
             self._put(replace(bound, state=UploadState.COMPLETED, etag=etag))
 
+    async def mark_aborted(self, upload: Upload) -> None:
+        bound = self._bound(upload)
+        if bound is not None and bound.state is UploadState.REVOKED:
+            self._put(replace(bound, state=UploadState.ABORTED))
+
     async def close_upload(self, upload: Upload) -> None:
         if self._bound(upload):
             del self._uploads[_id_of(upload)]
@@ -144,8 +149,10 @@ class MemoryStore:
         uploads = self._listed(UploadState.OPEN, UploadState.REVOKED)
         return [upload for upload in uploads if after is None or _id_of(upload) > after][:limit]
 
-    async def forget_completed_uploads(self, before: float) -> int:
-        old = [upload for upload in self._listed(UploadState.COMPLETED) if upload.changed_at < before]
+    async def forget_uploads(self, before: float) -> int:
+        old = [
+            upload for upload in self._listed(UploadState.COMPLETED, UploadState.ABORTED) if upload.changed_at < before
+        ]
         for upload in old:
             del self._uploads[_id_of(upload)]
         return len(old)
@@ -172,9 +179,10 @@ class MemoryStore:
 
     async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
         self._require_running()
-        if self._owners.get((bucket, object_key)) == instead_of:
-            self._owners[bucket, object_key] = fence_key
-        return self._owners[bucket, object_key]
+        this = (bucket, object_key)
+        if this not in self._owners or self._owners[this] == instead_of:
+            self._owners[this] = fence_key
+        return self._owners[this]
 
 
 def _id_of(upload: Upload) -> _UploadId:

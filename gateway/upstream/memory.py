@@ -179,6 +179,8 @@ class MemoryUpstream:
                 return _answer(200)
             case "GET" if call.query.get("list-type") == "2":
                 return self._list(call)
+            case "GET" if "versioning" in call.query:
+                return _xml_answer("VersioningConfiguration", "")
             case "POST" if "delete" in call.query:
                 return self._delete_objects(call)
             case "DELETE":

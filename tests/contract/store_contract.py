@@ -154,9 +154,10 @@ class StoreContract:
             lambda: lookup(store, upload()),
             lambda: store.complete_upload(upload(), "etag"),
             lambda: store.close_upload(upload()),
+            lambda: store.mark_aborted(upload()),
             lambda: store.revoke_uploads("job", 34),
             lambda: store.open_uploads(None, 10),
-            lambda: store.forget_completed_uploads(1.0),
+            lambda: store.forget_uploads(1.0),
             lambda: store.owner("b", "o"),
             lambda: store.claim("b", "o", "job", instead_of=None),
             lambda: store.fences(None, 10),
@@ -428,6 +429,23 @@ class StoreContract:
         await store.close_upload(upload(1))
         assert await revoked(35) == ["upload-2"]
 
+    async def test_an_aborted_upload_is_kept_for_a_while(self, store: Store, clock: Clock) -> None:
+        """Only a revoked one can be marked; it is listed no more, and forgotten with age."""
+        await store.bind_upload(upload())
+        await store.mark_aborted(upload())
+        found = await lookup(store, upload())
+        assert found is not None
+        assert found.state is UploadState.OPEN
+        (revoked,) = await store.revoke_uploads("job", 34)
+        await store.mark_aborted(revoked)
+        found = await lookup(store, upload())
+        assert found is not None
+        assert found.state is UploadState.ABORTED
+        assert await store.revoke_uploads("job", 34) == []
+        assert await store.open_uploads(None, 10) == []
+        assert await store.forget_uploads(clock.now + 1) == 1
+        assert await lookup(store, upload()) is None
+
     async def test_open_uploads_are_listed_in_order(self, store: Store) -> None:
         """OPEN and REVOKED, by (bucket, object, upload id), after the cursor, at most so many."""
         for number, bucket in ((3, "a"), (1, "b"), (2, "a"), (4, "a")):
@@ -452,11 +470,11 @@ class StoreContract:
         clock.now += 10
         await store.complete_upload(upload(2), "etag")
         await lookup(store, upload(1))
-        assert await store.forget_completed_uploads(clock.now) == 1
+        assert await store.forget_uploads(clock.now) == 1
         assert await lookup(store, upload(1)) is None
         assert await lookup(store, upload(2)) is not None
         assert await lookup(store, upload(3)) is not None
-        assert await store.forget_completed_uploads(clock.now) == 0
+        assert await store.forget_uploads(clock.now) == 0
 
     # --- owners ---------------------------------------------------------------------------------------------
 

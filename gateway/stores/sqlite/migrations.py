@@ -40,13 +40,13 @@ CREATE TABLE upload (
     fence_key  TEXT NOT NULL,
     token      INTEGER NOT NULL,
     nonce      TEXT NOT NULL,
-    state      TEXT NOT NULL CHECK (state IN ('open', 'completed', 'revoked')),
+    state      TEXT NOT NULL CHECK (state IN ('open', 'completed', 'revoked', 'aborted')),
     etag       TEXT,
     changed_at REAL NOT NULL,
     PRIMARY KEY (bucket, object_key, upload_id)
 ) WITHOUT ROWID;
 CREATE INDEX upload_of_key ON upload (fence_key, state);
-CREATE INDEX upload_completed ON upload (changed_at) WHERE state = 'completed';
+CREATE INDEX upload_ended ON upload (changed_at) WHERE state IN ('completed', 'aborted');
 
 CREATE TABLE owner (
     bucket     TEXT NOT NULL,

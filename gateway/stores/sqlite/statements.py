@@ -113,6 +113,11 @@ UPDATE upload SET state = 'completed', etag = :etag, changed_at = :at
 WHERE {_THIS_UPLOAD} AND token = :token
 """
 
+MARK_ABORTED = f"""
+UPDATE upload SET state = 'aborted', changed_at = :at
+WHERE {_THIS_UPLOAD} AND token = :token AND state = 'revoked'
+"""
+
 CLOSE_UPLOAD = f"DELETE FROM upload WHERE {_THIS_UPLOAD} AND token = :token"
 
 OVERTAKEN_UPLOADS = f"""
@@ -133,7 +138,7 @@ ORDER BY bucket, object_key, upload_id LIMIT :limit
 """
 
 FORGET_UPLOADS = """
-DELETE FROM upload WHERE state = 'completed' AND changed_at < :before
+DELETE FROM upload WHERE state IN ('completed', 'aborted') AND changed_at < :before
 RETURNING bucket, object_key, upload_id
 """
 

@@ -180,6 +180,9 @@ class SqliteStore:
         values = _values_of(upload) | {"etag": require_text(etag), "at": self._clock()}
         await self._change_upload(sql.COMPLETE_UPLOAD, upload, values)
 
+    async def mark_aborted(self, upload: Upload) -> None:
+        await self._change_upload(sql.MARK_ABORTED, upload, _values_of(upload) | {"at": self._clock()})
+
     async def close_upload(self, upload: Upload) -> None:
         await self._change_upload(sql.CLOSE_UPLOAD, upload, _values_of(upload))
 
@@ -204,7 +207,7 @@ class SqliteStore:
         values = {"bucket": bucket, "object_key": object_key, "upload_id": upload_id, "limit": limit}
         return [sql.upload_of(row) for row in await self._fetch(sql.OPEN_UPLOADS, values)]
 
-    async def forget_completed_uploads(self, before: float) -> int:
+    async def forget_uploads(self, before: float) -> int:
         def committed(forgotten: list[sql.Row]) -> None:
             for bucket, object_key, upload_id in forgotten:
                 self._uploads.forget((bucket, object_key, upload_id))

@@ -124,6 +124,11 @@ class Stores(RuleBasedStateMachine):
         self.same(self.memory.complete_upload(upload, "etag"), self.sqlite.complete_upload(upload, "etag"))
 
     @rule(upload=uploads)
+    def mark_aborted(self, upload: Upload) -> None:
+        self.now += 1
+        self.same(self.memory.mark_aborted(upload), self.sqlite.mark_aborted(upload))
+
+    @rule(upload=uploads)
     def close_upload(self, upload: Upload) -> None:
         self.same(self.memory.close_upload(upload), self.sqlite.close_upload(upload))
 
@@ -135,11 +140,12 @@ class Stores(RuleBasedStateMachine):
     @rule(age=st.integers(0, 5))
     def forget_uploads(self, age: int) -> None:
         before = self.now - age
-        self.same(self.memory.forget_completed_uploads(before), self.sqlite.forget_completed_uploads(before))
+        self.same(self.memory.forget_uploads(before), self.sqlite.forget_uploads(before))
 
-    @rule(object_key=st.sampled_from("xyz"), key=keys)
-    def claim(self, object_key: str, key: str) -> None:
-        self.same(self.memory.claim("b", object_key, key), self.sqlite.claim("b", object_key, key))
+    @rule(object_key=st.sampled_from("xyz"), key=keys, seen=st.none() | keys)
+    def claim(self, object_key: str, key: str, seen: str | None) -> None:
+        stores = (self.memory, self.sqlite)
+        self.same(*(store.claim("b", object_key, key, instead_of=seen) for store in stores))
 
     @rule(clean=st.booleans(), rules=st.sampled_from(["rules", "other rules"]))
     def restart(self, clean: bool, rules: str) -> None:

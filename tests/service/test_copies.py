@@ -1,0 +1,131 @@
+"""R7: a copy is fenced by its destination, and never carries the source's fence along."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.errors import Reason
+from gateway.s3.errors import S3Error
+from gateway.service.copies import copy_source, prepare_copy
+from tests.service.rig import BUCKET, JOB, refusal, rig
+from tests.virtual_time import run
+
+CUSTOM = (("x-amz-meta-colour", "blue"), ("content-type", "video/mp4"), ("cache-control", "no-store"))
+
+
+async def copy(r, token: int, key: str, source: str = f"{BUCKET}/{JOB}", **headers: str):
+    fields = [("x-amz-copy-source", source), *((n.replace("_", "-"), v) for n, v in headers.items())]
+    write = r.write("PUT", key, token, None, headers=fields)
+    await prepare_copy(r.upstream, write)
+    return await (r.writes.fenced(write) if token else r.writes.unfenced(write))
+
+
+def metadata(r, key: str) -> dict[str, str]:
+    return dict(r.object(key).metadata)
+
+
+@pytest.mark.parametrize("token", [0, 7])
+def test_the_sources_metadata_comes_along_and_its_fence_does_not(token) -> None:
+    """Fenced or not, the copy bears its own fence or none, and all else that the source bore."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A", headers=CUSTOM)
+        result = await copy(r, token, "renders/k/copy")
+        assert result.status == 200
+        found = metadata(r, "renders/k/copy")
+        assert {n: found[n] for n, _ in CUSTOM} == dict(CUSTOM)
+        assert found.get("x-amz-meta-fencing-token") == ("7" if token else None)
+        assert found.get("x-amz-meta-fencing-key") == ("k" if token else None)
+
+    run(main())
+
+
+def test_a_source_that_changes_in_between_is_not_copied() -> None:
+    """The metadata that was read belongs to one state of the source, and so does the copy."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A", headers=CUSTOM)
+        write = r.write("PUT", "renders/k/copy", 7, None, headers=[("x-amz-copy-source", f"{BUCKET}/{JOB}")])
+        await prepare_copy(r.upstream, write)
+        await r.put(33, b"A2", headers=CUSTOM)
+        assert (await refusal(r.writes.fenced(write))).reason is Reason.STATE_MOVED
+        assert r.data("renders/k/copy") is None
+
+    run(main())
+
+
+def test_a_stale_copy_is_refused_by_its_destination() -> None:
+    """Whatever token the source bears."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        await r.put(9, b"K", key="renders/k/copy")
+        assert (await refusal(copy(r, 8, "renders/k/copy"))).reason is Reason.STALE_TOKEN
+        assert r.data("renders/k/copy") == b"K"
+
+    run(main())
+
+
+def test_replaced_metadata_is_the_clients() -> None:
+    """With REPLACE nothing of the source's is looked at."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A", headers=CUSTOM)
+        fields = {"x_amz_metadata_directive": "REPLACE", "x_amz_meta_colour": "red"}
+        await copy(r, 7, "renders/k/copy", **fields)
+        found = metadata(r, "renders/k/copy")
+        assert found["x-amz-meta-colour"] == "red"
+        assert "cache-control" not in found
+
+    run(main())
+
+
+def test_copying_onto_itself_must_change_something() -> None:
+    """S3's own answer, which a spelt-out REPLACE would hide."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        with pytest.raises(S3Error) as caught:
+            await copy(r, 33, JOB)
+        assert caught.value.code == "InvalidRequest"
+
+    run(main())
+
+
+def test_an_absent_source_is_no_such_key() -> None:
+    """As on S3."""
+
+    async def main() -> None:
+        r = await rig()
+        with pytest.raises(S3Error) as caught:
+            await copy(r, 7, "renders/k/copy")
+        assert caught.value.code == "NoSuchKey"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("b/k", ("b", "k", "")),
+        ("/b/k%2Bx", ("b", "k%2Bx", "")),
+        ("b%2Fk", ("b", "k", "")),
+        ("b/k?versionId=3", ("b", "k", "versionId=3")),
+    ],
+)
+def test_a_copy_source_in_its_forms(value, parts) -> None:
+    """With and without a leading slash, encoded, with a version."""
+    assert copy_source(value) == parts
+
+
+@pytest.mark.parametrize("value", ["", "b", "/b/", "//k"])
+def test_a_copy_source_without_bucket_or_key_is_refused(value) -> None:
+    """InvalidArgument, as on S3."""
+    with pytest.raises(S3Error) as caught:
+        copy_source(value)
+    assert caught.value.code == "InvalidArgument"
