@@ -14,6 +14,10 @@ from typing import Any
 
 ENVIRONMENT_PREFIX = "FENCING_GATEWAY_"
 FILE_VARIABLE = "FENCING_GATEWAY_CONFIG"
+URL_VARIABLE = "FENCING_GATEWAY_URL"
+API_TOKEN_VARIABLE = "FENCING_GATEWAY_API_TOKEN"  # noqa: S105 - the name of one
+NO_SETTINGS = frozenset({FILE_VARIABLE, URL_VARIABLE, API_TOKEN_VARIABLE})
+"""Bear the prefix and are for the commands that speak to a running gateway."""
 
 Place = tuple[str | int, ...]
 """The way to a setting: table, for an array of tables its index (from 0), key."""
@@ -61,7 +65,7 @@ class Sources:
         """Take every `FENCING_GATEWAY_SECTION__KEY`. `text_keys` names the sections that can be set so, and in
         each the keys whose values are text as it stands; others are read as JSON (numbers, true, ["a", "b"])."""
         for name in sorted(environ):
-            if not name.startswith(ENVIRONMENT_PREFIX) or name == FILE_VARIABLE:
+            if not name.startswith(ENVIRONMENT_PREFIX) or name in NO_SETTINGS:
                 continue
             section, separator, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
             if not separator or section not in text_keys:

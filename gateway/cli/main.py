@@ -5,7 +5,11 @@ from __future__ import annotations
 import click
 
 from gateway import __version__
+from gateway.cli.check_config import check_config
+from gateway.cli.demo import demo
+from gateway.cli.fence import fence
 from gateway.cli.serve import serve
+from gateway.cli.status import status
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,4 +18,5 @@ def main() -> None:
     """An S3 proxy that refuses stale writes."""
 
 
-main.add_command(serve)
+for command in (serve, demo, check_config, fence, status):
+    main.add_command(command)

@@ -37,16 +37,21 @@ def config_options(command: _Command) -> _Command:
 
 def settings_of(config: Path | None, assignments: tuple[str, ...]) -> Settings:
     """The settings, or an exit with status 2 that says what is wrong."""
+    try:
+        return load_settings(config, assignments)
+    except ConfigError as error:
+        fail(str(error))
+
+
+def load_settings(config: Path | None, assignments: tuple[str, ...]) -> Settings:
+    """The settings of file, environment and `--set`. Raises `ConfigError`."""
     overrides: dict[str, object] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or "." not in name:
-            fail(f"--set takes SECTION.KEY=VALUE, as --set s3.listen=127.0.0.1:9000, not {name!r}")
+            raise ConfigError(f"--set takes SECTION.KEY=VALUE, as --set s3.listen=127.0.0.1:9000, not {name!r}")
         overrides[name] = _value(value)
-    try:
-        return load(config, os.environ, overrides)
-    except ConfigError as error:
-        fail(str(error))
+    return load(config, os.environ, overrides)
 
 
 def fail(message: str, status: int = USAGE) -> NoReturn:

@@ -1,0 +1,184 @@
+"""How commands speak to a running gateway: its control API (docs/api.md), over HTTP without redirects or proxies."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+import orjson
+
+from gateway.cli.settings import config_options, fail, settings_of
+from gateway.cli.show import print_json, printable
+from gateway.config import split_listen
+from gateway.config_source import API_TOKEN_VARIABLE, URL_VARIABLE
+
+TIMEOUT_S = 60.0
+"""Longer than a gateway waits for a hand-over before it answers 503."""
+MAX_PAGE = 1000
+REFUSED, UNREACHABLE = 1, 3
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """The gateway answered that it does not do this. `problem` is its RFC 9457 document."""
+
+    def __init__(self, problem: Json) -> None:
+        super().__init__(problem["detail"])
+        self.problem = problem
+
+
+class Unreachable(Exception):
+    """No gateway answers there, or it cannot do its work now."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the API token to where nobody meant it to go."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class ControlClient:
+    """The control API at `url`. Every call raises `Refused` or `Unreachable`."""
+
+    def __init__(self, url: str, api_token: str | None) -> None:
+        self.url = url.rstrip("/")
+        self._api_token = api_token
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+
+    def fence(self, key: str) -> Json:
+        return self._json("GET", _path(key))
+
+    def check_ready(self) -> Json:
+        return self._json("GET", "/readyz")
+
+    def raise_floor(self, key: str, token: int, reason: str) -> Json:
+        return self._json("POST", _path(key) + "/raise", {"token": str(token), "reason": reason})
+
+    def seal(self, key: str, reason: str) -> Json:
+        return self._json("POST", _path(key) + "/seal", {"reason": reason})
+
+    def fences(self, prefix: str, limit: int | None) -> Json:
+        """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""
+        return self._pages("/v1/fences", "fences", "after", limit, {"prefix": prefix} if prefix else {})
+
+    def events(self, key: str, limit: int | None) -> Json:
+        """A key's history, newest first."""
+        return self._pages(_path(key) + "/events", "events", "before", limit, {})
+
+    def metrics(self) -> str:
+        """Prometheus text."""
+        return self._ask("GET", "/metrics", None).decode()
+
+    def _pages(self, path: str, member: str, cursor: str, limit: int | None, query: dict[str, str]) -> Json:
+        items: list[Json] = []
+        while True:
+            size = MAX_PAGE if limit is None else min(MAX_PAGE, limit - len(items))
+            page = self._json("GET", f"{path}?{urlencode(query | {'limit': str(size)})}")
+            items += page[member]
+            if page["next"] is None or (limit is not None and len(items) >= limit):
+                return {member: items, "next": page["next"]}
+            query = query | {cursor: page["next"]}
+
+    def _json(self, method: str, target: str, body: Json | None = None) -> Json:
+        return self._document(self._ask(method, target, body))
+
+    def _ask(self, method: str, target: str, body: Json | None) -> bytes:
+        headers = {"Accept": "application/json"}
+        if self._api_token:
+            headers["Authorization"] = f"Bearer {self._api_token}"
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = orjson.dumps(body), "application/json"
+        # S310 is about file: and the like; the scheme was checked where the URL came in.
+        request = urllib.request.Request(self.url + target, data, headers, method=method)  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._failure(error.code, error.read()) from None
+        except (OSError, http.client.HTTPException) as error:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise Unreachable(f"no gateway answers at {self.url}: {why}") from None
+
+    def _failure(self, status: int, body: bytes) -> Refused | Unreachable:
+        answer = self._document(body)
+        if 400 <= status < 500 and "detail" in answer:
+            return Refused(answer)
+        why = answer.get("detail") or answer.get("reason") or "it says no more"
+        return Unreachable(f"the gateway at {self.url} answers {status}: {why}")
+
+    def _document(self, body: bytes) -> Json:
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise Unreachable(f"what answers at {self.url} is not a gateway's control API")
+        return answer
+
+
+def _path(key: str) -> str:
+    return "/v1/fences/" + quote(key, safe="")
+
+
+def control_command(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `--url`, `--config`, `--set` and `--json`; call it with `client` and `as_json`, and turn the
+    client's failures into exit codes."""
+
+    @wraps(command)
+    def run(
+        url: str | None, config: Path | None, assignments: tuple[str, ...], as_json: bool, **arguments: Any
+    ) -> None:
+        address = _checked(url) if url else _configured_url(config, assignments)
+        client = ControlClient(address, _api_token())
+        try:
+            command(client=client, as_json=as_json, **arguments)
+        except Refused as refused:
+            if as_json:
+                print_json(refused.problem)
+            fail(printable(str(refused)), REFUSED)
+        except Unreachable as unreachable:
+            fail(printable(str(unreachable)), UNREACHABLE)
+
+    decorated = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run))
+    return click.option(
+        "--url",
+        envvar=URL_VARIABLE,
+        help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
+        f"An API token is taken from {API_TOKEN_VARIABLE}.",
+    )(decorated)
+
+
+def _configured_url(config: Path | None, assignments: tuple[str, ...]) -> str:
+    listen = settings_of(config, assignments).control.listen
+    host, port = split_listen(listen)
+    if not port:
+        fail(f"control.listen is {listen}, which names no port: say --url")
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - whoever listens everywhere is here, too
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _api_token() -> str | None:
+    token = os.environ.get(API_TOKEN_VARIABLE, "").strip()
+    if not token.isascii() or not token.isprintable():
+        fail(f"{API_TOKEN_VARIABLE} holds what no API token can")
+    return token or None
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        fail(f"--url takes http://host:port or https://host:port, not {url!r}")
+    return url

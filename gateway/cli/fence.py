@@ -1,0 +1,180 @@
+"""`fencing-gateway fence`: what the gateway knows of a fence key, and the operator's ways to shut tokens out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.show import print_facts, print_json, print_table
+from gateway.clock import SystemClock
+from gateway.core.errors import Malformed
+from gateway.core.keys import parse_token
+
+STYLE_OF_KIND = {
+    "refused": "red",
+    "would-refuse": "yellow",
+    "in-doubt": "yellow",
+    "settled-by-timeout": "yellow",
+    "sealed": "magenta",
+    "raised": "green",
+}
+
+
+class TokenType(click.ParamType[int]):
+    """A token on the command line, under the rule that holds for headers."""
+
+    name = "token"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_token(value)
+        except Malformed as error:
+            self.fail(error.message, param, ctx)
+
+
+@click.group()
+def fence() -> None:
+    """Look at fence keys, and shut tokens out."""
+
+
+@fence.command("list")
+@click.option("--prefix", default="", help="Only the keys that begin with this.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many; all without it.")
+@control_command
+def list_fences(client: ControlClient, as_json: bool, prefix: str, limit: int | None) -> None:
+    """The keys that have a floor, in order."""
+    answer = client.fences(prefix, limit)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [(f["key"], *_floors(f), _moment(f["raised_at"])) for f in answer["fences"]]
+    print_table(("KEY", "FLOOR", "COMPLETED FLOOR", "SEALED", "RAISED (UTC)"), rows)
+    if answer["next"] is not None:
+        click.echo("There are more: raise --limit, or leave it away.", err=True)
+
+
+@fence.command("show")
+@click.argument("key")
+@control_command
+def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
+    """Which token holds KEY, and what may still take effect."""
+    answer = client.fence(key)
+    if as_json:
+        print_json(answer)
+        return
+    floor, completed, sealed = _floors(answer)
+    facts = [
+        ("Key", answer["key"]),
+        ("Floor", f"{floor}, raised {_moment(answer['raised_at'])}" if answer["raised_at"] else floor),
+        ("Completed floor", completed),
+        ("Sealed", sealed),
+    ]
+    if answer["shadow_floor"]:
+        facts.append(("Shadow floor", f"{answer['shadow_floor']} (what mode observe would have made the floor)"))
+    print_facts([*facts, ("Meaning", _meaning(answer))])
+    if answer["unsettled"]:
+        click.echo("\nSent to the store, and not settled:")
+        _print_unsettled(answer["unsettled"])
+    else:
+        click.echo("\nNothing is unsettled: no write of this key is on its way to the store.")
+
+
+@fence.command("events")
+@click.argument("key")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@control_command
+def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
+    """The history of KEY, newest first: who was refused, when, and which token was in the way."""
+    answer = client.events(key, limit)
+    if as_json:
+        print_json(answer)
+        return
+    told = answer["events"]
+    rows = [(_moment(e["at"]), e["kind"], _tokens(e), _detail(e), e["request_id"]) for e in told]
+    styles = [STYLE_OF_KIND.get(e["kind"], "") for e in told]
+    print_table(("AT (UTC)", "WHAT", "TOKEN", "WHY", "REQUEST"), rows, styles)
+    if answer["next"] is not None:
+        click.echo("There are older ones: raise --limit.", err=True)
+
+
+@fence.command("raise")
+@click.argument("key")
+@click.argument("token", type=TokenType())
+@click.option("--reason", required=True, help="Why, for the key's history.")
+@control_command
+def raise_floor(client: ControlClient, as_json: bool, key: str, token: int, reason: str) -> None:
+    """Shut out every token of KEY below TOKEN. There is no way back: a floor never falls."""
+    answer = client.raise_floor(key, token, reason)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"Done: no write with a token below {answer['floor']} takes effect any more.")
+
+
+@fence.command("seal")
+@click.argument("key")
+@click.option("--reason", required=True, help="Why, for the key's history.")
+@control_command
+def seal(client: ControlClient, as_json: bool, key: str, reason: str) -> None:
+    """Shut out the token that holds the floor of KEY, too."""
+    answer = client.seal(key, reason)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"Done: token {answer['floor']} is sealed; a write needs a higher one.")
+
+
+def _floors(answer: Json) -> tuple[str, str, str]:
+    return str(answer["floor"]), str(answer["completed_floor"]), "yes" if answer["sealed"] else "no"
+
+
+def _meaning(answer: Json) -> str:
+    """What the numbers are to the next writer."""
+    floor = int(answer["floor"])
+    if not floor:
+        return "no token has been seen for this key: any is let through"
+    if answer["sealed"]:
+        return f"token {floor} and all below are refused; a write needs a higher one"
+    if int(answer["completed_floor"]) < floor:
+        return (
+            f"tokens below {floor} are refused; the hand-over to {floor} is not recorded as complete: its writes wait "
+            "until nothing lower can take effect"
+        )
+    return f"tokens below {floor} are refused; {floor} and higher ones are let through"
+
+
+def _print_unsettled(sends: list[Json]) -> None:
+    now = datetime.fromtimestamp(SystemClock().wall(), UTC)
+    rows = [
+        (str(s["token"]), s["phase"], _until(s["settles_in_s"], now), f"{s['bucket']}/{s['object']}", s["request_id"])
+        for s in sends
+    ]
+    print_table(("TOKEN", "PHASE", "UNTIL (UTC)", "OBJECT", "REQUEST"), rows)
+
+
+def _until(settles_in_s: float | None, now: datetime) -> str:
+    if settles_in_s is None:
+        return "the store answers"
+    at = now + timedelta(seconds=settles_in_s)
+    return f"{at:%Y-%m-%d %H:%M:%S}, in {settles_in_s:.0f} s"
+
+
+def _tokens(event: Json) -> str:
+    """The event's token beside the floor it met."""
+    token, floor = event["token"], event["floor"]
+    match event["kind"]:
+        case "raised":
+            return f"{floor} -> {token}"
+        case "refused" | "would-refuse":
+            return f"{token}, floor {floor}" if token else f"none, floor {floor}"
+    return str(token)
+
+
+def _detail(event: Json) -> str:
+    return f"{event['detail']} ({event['count']} times)" if event["count"] > 1 else str(event["detail"])
+
+
+def _moment(at: str | None) -> str:
+    return at.replace("T", " ").removesuffix("Z")[:23] if at else "never"

@@ -1,0 +1,52 @@
+"""What commands print: tables for people (colour on a terminal, else plain lines), JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import orjson
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Row = Sequence[str]
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+def print_table(heads: Row, rows: Sequence[Row], styles: Sequence[str] | None = None) -> None:
+    """A table with its heads; `styles` names a colour for each row. Nothing is ever cut off."""
+    console = Console(highlight=False)
+    clean = [[printable(cell) for cell in row] for row in rows]
+    if not console.is_terminal:
+        _plain([list(heads), *clean])
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for index, row in enumerate(clean):
+        table.add_row(*map(Text, row), style=styles[index] if styles else "")
+    console.print(table)
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Names with what they are, one a line."""
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {printable(value)}")
+
+
+def printable(text: str) -> str:
+    """Without what could steer a terminal: names in it come from whoever wrote an object."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _plain(rows: Sequence[Row]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,48 @@
+"""`fencing-gateway status`."""
+
+from __future__ import annotations
+
+import click
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.show import print_facts, print_json
+
+GAUGES = {
+    "fencing_requests_running": "requests_running",
+    "fencing_sends_unsettled": "sends_unsettled",
+    "fencing_sends_in_doubt": "sends_in_doubt",
+    "fencing_sends_settled_by_timeout": "sends_settled_by_timeout",
+}
+
+
+@click.command()
+@control_command
+def status(client: ControlClient, as_json: bool) -> None:
+    """Whether a gateway takes requests, and what it is busy with. Exit status 3 if it takes none."""
+    answer = client.check_ready() | _numbers(client.metrics())
+    if as_json:
+        print_json(answer)
+        return
+    refusals = ", ".join(f"{reason} {count}" for reason, count in answer["refusals"].items())
+    print_facts(
+        [
+            ("Gateway", client.url),
+            ("Status", answer["status"]),
+            ("Requests running", str(answer["requests_running"])),
+            ("Sends unsettled", f"{answer['sends_unsettled']}, in doubt {answer['sends_in_doubt']}"),
+            ("Settled by time-out since the start", str(answer["sends_settled_by_timeout"])),
+            ("Refused since the start", refusals or "nothing"),
+        ]
+    )
+
+
+def _numbers(metrics: str) -> Json:
+    numbers: Json = dict.fromkeys(GAUGES.values(), 0) | {"refusals": {}}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name in GAUGES:
+                numbers[GAUGES[sample.name]] = int(sample.value)
+            elif sample.name == "fencing_refusals_total":
+                numbers["refusals"][sample.labels["reason"]] = int(sample.value)
+    return numbers
