@@ -6,6 +6,7 @@ fields named here, never of a request's headers.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from dataclasses import dataclass
@@ -27,12 +28,19 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=lambda value, **_: orjson.dumps(value, default=str).decode()),
+            structlog.processors.JSONRenderer(serializer=_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+def _json(line: object, **_: object) -> str:
+    try:
+        return orjson.dumps(line, default=str).decode()
+    except TypeError:  # bytes of a client or an upstream that are no UTF-8: orjson takes no lone surrogates
+        return json.dumps(line, default=str)
 
 
 @dataclass(slots=True)

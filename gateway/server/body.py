@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from math import inf
 
 from aiohttp import web
 from aiohttp.client_exceptions import ClientError
@@ -18,7 +19,7 @@ SWEEP_S = 1.0
 
 
 class Progress:
-    """Ends bodies that make no progress: one sweep over the stamps of all, instead of a timer for each read."""
+    """Ends bodies whose clients send nothing: one sweep over the stamps of all, instead of a timer for each read."""
 
     def __init__(self, clock: Clock, idle_timeout_s: float) -> None:
         self.clock = clock
@@ -46,7 +47,7 @@ class Progress:
         while True:
             await asyncio.sleep(SWEEP_S)
             oldest = self.clock.monotonic() - self._idle_timeout_s
-            for body in [body for body in self._bodies if body.last_progress < oldest]:
+            for body in [body for body in self._bodies if body.waits_since < oldest]:
                 body.give_up()
 
 
@@ -61,8 +62,8 @@ class RequestBody:
         "_progress",
         "_request",
         "bytes_read",
-        "last_progress",
         "spec",
+        "waits_since",
         "wanted",
     )
 
@@ -78,7 +79,8 @@ class RequestBody:
         self.spec = spec
         self.wanted = False
         self.bytes_read = 0
-        self.last_progress = 0.0
+        self.waits_since = inf
+        """When the client was last asked for more, by the clock; infinity while what came is being passed on."""
 
     @property
     def length(self) -> int:
@@ -105,10 +107,11 @@ class RequestBody:
         read, feed, now = self._content.readany, self._decoder.feed, self._progress.clock.monotonic
         try:
             while data := await self._next(read):
+                self.waits_since = inf
                 self.bytes_read += len(data)
                 if pieces := feed(data):
                     yield pieces
-                self.last_progress = now()
+                self.waits_since = now()
             self._decoder.finish()
         finally:
             self._progress.forget(self)
@@ -121,7 +124,7 @@ class RequestBody:
 
     def _begin(self) -> None:
         self.wanted = True
-        self.last_progress = self._progress.clock.monotonic()
+        self.waits_since = self._progress.clock.monotonic()
         self._progress.watch(self)
         transport = self._request.transport
         if self._expects and transport is not None and not self._content.is_eof():

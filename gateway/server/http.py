@@ -38,13 +38,16 @@ class Reply:
         self.started = False
         self.bytes_sent = 0
 
-    def send(
-        self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"", *, length: int | None = None
-    ) -> None:
-        """The whole answer at once; `length` is what Content-Length says where the body is not sent (HEAD)."""
-        bodiless = status in (204, 304) or status < 200
-        head = self._head(status, headers, None if bodiless else len(body) if length is None else length)
-        self._write(head if bodiless or self._request.method == "HEAD" else head + body)
+    def send(self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"") -> None:
+        """The whole answer at once, its body left out where the request or the status wants none."""
+        if status in (204, 304) or self._request.method == "HEAD":
+            self.send_head(status, headers, len(body))
+        else:
+            self._write(self._head(status, headers, len(body)) + body)
+
+    def send_head(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
+        """An answer without a body: to HEAD, where `length` is that of the body which GET would bring, or 204, 304."""
+        self._write(self._head(status, headers, None if status in (204, 304) else length))
 
     def start(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
         """The head alone; the body follows by `write`. Without a length it is chunked, for an HTTP/1.0 client ended by

@@ -6,6 +6,7 @@ Nothing of a body is read, and no `100 Continue` sent, before the service has ad
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -30,7 +31,7 @@ from gateway.service.copies import copy_source, prepare_copy
 from gateway.service.sending import Result, Write, unavailable
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
-from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.stores.base import Event, EventKind, Store, StoreUnavailable, Upload
 from gateway.telemetry import RequestRecord, Telemetry
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
 
@@ -108,11 +109,12 @@ class S3Handler:
         if status >= 500:
             error = S3Error("InternalError", "We encountered an internal error. Please try again.")
         else:
-            error = S3Error(
-                "BadRequest", f"The request is not valid HTTP: {message.splitlines()[0] if message else ''}"
-            )
-        record.reason, record.status = error.code, error.status
+            # What follows the first line, or stands in quotes, are the client's own bytes: perhaps a secret.
+            fault = message.partition("\n")[0].partition(": b'")[0].rstrip(":.")
+            error = S3Error("BadRequest", f"The request is not valid HTTP: {fault}.")
+        record.reason, record.message = error.code, error.message
         _Call(self, request, reply, record).send_error(error)
+        record.status, record.bytes_out = reply.status, reply.bytes_sent
         self._telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
         return reply
 
@@ -232,7 +234,7 @@ class _Call:
         text = response.header("content-length")
         length = int(text) if text is not None and text.isdecimal() else None
         if self.head.method == "HEAD" or response.status in (204, 304):
-            reply.send(response.status, headers, length=length or 0)
+            reply.send_head(response.status, headers, length)
             return
         try:
             if length is not None and length <= SMALL_ANSWER_BYTES:
@@ -298,12 +300,14 @@ class _Call:
         gateway, operation = self._gateway, write.operation
         upload = None
         if operation.fences is Fences.UPLOAD:
-            upload = await gateway._uploads.bound(write, said)
-        else:
+            upload = await self._bound(write, said)
+        if upload is None:
             self._named(write, said)
         self.record.fence_key, self.record.token = write.key, write.token or None
         gateway._clients.authorise_key(self.caller, write.key, write.token)
         self._require_token(write)
+        if upload is None and write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
+            return await self._unfenced(write)
         self.record.decision = "admitted"
         if upload is not None:
             if operation.effect is Effect.DISCARD:
@@ -313,11 +317,18 @@ class _Call:
             return await gateway._uploads.complete(write, upload)
         if operation.effect is Effect.STAGE:
             return await gateway._uploads.create(write)
-        if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
-            return await self._unfenced(write)
         if operation.name == "CopyObject":
             await prepare_copy(gateway._upstream, write)
         return await gateway._writes.fenced(write)
+
+    async def _bound(self, write: Write, said: Claimed) -> Upload | None:
+        """The upload's binding; None for one that `allow` has let begin outside the gate, which has none."""
+        try:
+            return await self._gateway._uploads.bound(write, said)
+        except S3Error:
+            if said.token is not None or write.rule.without_token is not WithoutToken.ALLOW:
+                raise
+            return None
 
     async def _unfenced(self, write: Write) -> Result:
         if write.operation.name == "CopyObject":
@@ -350,7 +361,7 @@ class _Call:
                 raise Refused(reason, "", key=write.key, token=write.token, floor=fence.shadow_floor)
         except FenceError as error:
             self.record.decision, self.record.reason = "would-refuse", error.reason.value
-            gateway._store.record(self._event(EventKind.WOULD_REFUSE, error, write.cause))
+            self._remember(EventKind.WOULD_REFUSE, error, write.cause)
         except StoreUnavailable:
             self.record.reason = Reason.STORE_UNAVAILABLE.value
 
@@ -411,9 +422,7 @@ class _Call:
     def _refused_in_batch(self, error: FenceError, one: BatchObject) -> None:
         self.record.decision, self.record.reason = "refused", error.reason.value
         if error.key is not None:
-            self._gateway._store.record(
-                self._event(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
-            )
+            self._remember(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
 
     # --- the body
 
@@ -481,8 +490,7 @@ class _Call:
         record.token = error.token or record.token
         record.floor = error.floor if error.floor is not None else record.floor
         if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
-            cause = f"{record.operation} {record.bucket}/{record.object_key}"
-            self._gateway._store.record(self._event(EventKind.REFUSED, error, cause))
+            self._remember(EventKind.REFUSED, error, f"{record.operation} {record.bucket}/{record.object_key}")
         headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
         if error.floor is not None:
             headers.append(("X-Fencing-Floor", str(error.floor)))
@@ -493,10 +501,13 @@ class _Call:
             headers.append(("x-amz-retry-after", str(max(1, round(retry_after_s * 1000)))))
         self.send_error(of_fence(error), headers)
 
-    def _event(self, kind: EventKind, error: FenceError, cause: str) -> Event:
-        key = error.key or self.record.fence_key or ""
+    def _remember(self, kind: EventKind, error: FenceError, cause: str) -> None:
+        """Add to the key's history. A store that cannot changes no answer."""
+        record = self.record
+        key, token = error.key or record.fence_key or "", error.token or record.token or 0
         detail = f"{error.reason.value}: {cause}"
-        return Event(key, kind, error.token or self.record.token or 0, error.floor or 0, detail, self.record.request_id)
+        with suppress(StoreUnavailable):
+            self._gateway._store.record(Event(key, kind, token, error.floor or 0, detail, record.request_id))
 
     def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
         """Answer an error in S3's form; drop the connection if an answer has already begun."""
@@ -521,8 +532,9 @@ class _Call:
             reply.close_at_once()
 
     def _unread(self) -> bool:
-        """Whether a body is still to come; then this answer is the connection's last."""
-        unread = not self._request.content.is_eof()
+        """Whether a body has not been read to its end; then this answer is the connection's last."""
+        read = self._body is not None and self._body.wanted and self._request.content.is_eof()
+        unread = self._request.body_exists and not read
         if unread:
             self._reply.keep_alive = False
         return unread
