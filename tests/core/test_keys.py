@@ -1,0 +1,399 @@
+"""Tokens, fence keys, and the rules from objects to keys (R9, R11)."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import Malformed, Reason
+from gateway.core.keys import (
+    DEFAULT_RULE,
+    MAX_KEY_BYTES,
+    MAX_TOKEN,
+    FencingKey,
+    Mode,
+    Rule,
+    Ruleset,
+    WithoutToken,
+    agree,
+    compile_rule,
+    key_fault,
+    key_in_metadata,
+    key_of_object,
+    parse_key,
+    parse_token,
+)
+
+# --- tokens
+
+
+@pytest.mark.parametrize("text", ["1", "9", "10", "33", "9007199254740993", str(MAX_TOKEN)])
+def test_tokens(text: str) -> None:
+    """Whole numbers from 1 to 2^63-1 are tokens."""
+    assert parse_token(text) == int(text)
+
+
+BAD_TOKENS = [
+    *(
+        "",
+        " ",
+        "0",
+        "00",
+        "-1",
+        "-0",
+        "+33",
+        "033",
+        "33.0",
+        "3e1",
+        "0x21",
+        "1_000",
+        " 33",
+        "33 ",
+        "33\n",
+        "3 3",
+        "33,34",
+    ),
+    *("٣٣", "３３", "²", "Ⅷ", "1٣", "\x0033", "33\x00", "abc", "NaN", "\udcff"),
+    str(MAX_TOKEN + 1),
+    "9" * 19,
+    "1" + "0" * 19,
+    "9" * 400,
+    "9" * 5000,
+]
+
+
+@pytest.mark.parametrize("text", BAD_TOKENS)
+def test_bad_tokens(text: str) -> None:
+    """Anything else is TokenInvalid, and names the field and the start of what it held."""
+    with pytest.raises(Malformed) as caught:
+        parse_token(text, "fencing-token")
+    assert caught.value.reason is Reason.TOKEN_INVALID
+    assert caught.value.argument == ("fencing-token", text[:64])
+
+
+@given(st.integers(1, MAX_TOKEN))
+def test_every_token(token: int) -> None:
+    """Every token is read as the number it writes."""
+    assert parse_token(str(token)) == token
+
+
+# --- fence keys
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("job-7", "job-7"),
+        ("a%2Fb", "a/b"),
+        ("%C3%A9", "é"),
+        ("é", "é"),
+        ("\udcc3\udca9", "é"),  # the same bytes, as a header's surrogate escapes
+        ("10%2B2", "10+2"),
+        ("a+b", "a+b"),
+        ("100%", "100%"),
+        ("%zz", "%zz"),
+        ("a%2541", "a%41"),  # decoded once
+        (" a ", " a "),
+        ("objects:7", "objects:7"),
+        ("a" * 512, "a" * 512),
+        ("é" * 256, "é" * 256),
+        ("%61" * 512, "a" * 512),
+    ],
+)
+def test_keys(text: str, key: str) -> None:
+    """1 to 512 bytes of UTF-8 after percent-decoding are a key."""
+    assert parse_key(text) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "empty"),
+        ("a" * 513, "longer"),
+        ("é" * 257, "longer"),
+        ("%FF", "not valid UTF-8"),
+        ("%C3", "not valid UTF-8"),
+        ("%ED%A0%80", "not valid UTF-8"),  # a surrogate
+        ("\udcff", "not valid UTF-8"),
+        ("a%00", "control"),
+        ("a%0Ab", "control"),
+        ("a%7F", "control"),
+        ("a%C2%85", "control"),
+        ("a\tb", "control"),
+        ("object:b/k", "object:"),
+        ("%6Fbject:b/k", "object:"),
+        ("object%3Ab/k", "object:"),
+    ],
+)
+def test_bad_keys(text: str, fault: str) -> None:
+    """Anything else is KeyInvalid; no spelling names the namespace of the objects themselves."""
+    with pytest.raises(Malformed, match=fault) as caught:
+        parse_key(text, "x-fencing-key")
+    assert caught.value.reason is Reason.KEY_INVALID
+    assert caught.value.argument == ("x-fencing-key", text[:64])
+
+
+@given(st.text())
+def test_any_key_is_judged(key: str) -> None:
+    """Every text is judged without a crash, and a key without fault survives its percent-encoding."""
+    if key_fault(key) is None:
+        assert parse_key(quote(key, safe="")) == key
+    assert (key_fault(key) is None) == (
+        0 < len(key.encode("utf-8", "surrogatepass")) <= MAX_KEY_BYTES
+        and not re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", key)
+        and not key.startswith("object:")
+    )
+
+
+def test_a_lone_surrogate_is_a_fault() -> None:
+    """A key that no UTF-8 can write is a fault, not a crash: an environment variable may hold one."""
+    assert key_fault("a\udcff") == "is empty or not valid UTF-8"
+    with pytest.raises(Malformed, match="not valid UTF-8"):
+        parse_key("\ud800")
+
+
+def test_key_of_object() -> None:
+    """An object's own key tells bucket and key apart, and no client can name it."""
+    assert key_of_object("b", "x/y") == "object:b/x/y"
+    assert key_fault(key_of_object("b", "k")) is not None
+
+
+@given(st.text(), st.text())
+def test_key_in_metadata_is_injective(one: str, other: str) -> None:
+    """Two keys never look the same on an object, and what is written there is plain ASCII of bounded length."""
+    written = key_in_metadata(one)
+    assert (written == key_in_metadata(other)) == (one == other)
+    assert re.fullmatch("[A-Za-z0-9/._~%-]*|sha256:[0-9a-f]{64}", written)
+    assert len(written) <= 256
+
+
+def test_key_in_metadata_hashes_long_keys() -> None:
+    """A key of more than 256 characters there is its hash, which no other key can spell."""
+    assert key_in_metadata("a" * 256) == "a" * 256
+    hashed = key_in_metadata("a" * 257)
+    assert hashed.startswith("sha256:")
+    assert len(hashed) == 71
+    assert key_in_metadata(hashed) != hashed
+
+
+# --- the grammar of rules
+
+
+def matched(match: str, object_key: str) -> dict[str, str] | None:
+    """What the pattern's names stand for; None where it does not match."""
+    pattern, _ = compile_rule(match, None)
+    found = pattern.fullmatch(object_key)
+    return None if found is None else found.groupdict()
+
+
+@pytest.mark.parametrize(
+    ("match", "object_key", "names"),
+    [
+        ("renders/{job}/**", "renders/7/a/b.exr", {"job": "7"}),
+        ("renders/{job}/**", "renders/7/", {"job": "7"}),
+        ("renders/{job}/**", "renders/7", None),
+        ("renders/{job}/**", "renders//a", None),
+        ("renders/{job}/**", "xrenders/7/a", None),
+        ("renders/{job}/**", "renders/7/a\nb", {"job": "7"}),
+        ("{job}", "a/b", None),
+        ("{job}", "a\n", {"job": "a\n"}),
+        ("{job:path}/out", "a/b/out", {"job": "a/b"}),
+        ("{job:path}/out", "/out", None),
+        ("{job:path}/out", "a/out\n", None),
+        ("{job:path}/x/**", "a/x/b/x/c", {"job": "a"}),
+        ("{a}-{b}", "x-y-z", {"a": "x", "b": "y-z"}),
+        ("{a}{b}", "xyz", {"a": "x", "b": "yz"}),
+        ("{a}{b}", "x", None),
+        ("{a:path}{b:path}", "x/y", {"a": "x", "b": "/y"}),
+        ("*.exr", ".exr", {}),
+        ("*.exr", "a.exr", {}),
+        ("*.exr", "a/b.exr", None),
+        ("*.exr", "aXexr", None),
+        ("a/*/c", "a//c", {}),
+        ("a**c", "a/b/c", {}),
+        ("**", "", {}),
+        ("***", "a/b", {}),
+        ("a.b+c(d)[e]^$|\\?", "a.b+c(d)[e]^$|\\?", {}),
+        ("a.b", "aXb", None),
+        ("é/{x}", "é/ü", {"x": "ü"}),
+        ("a b%20/{x}", "a b%20/y", {"x": "y"}),
+    ],
+)
+def test_match(match: str, object_key: str, names: dict[str, str] | None) -> None:
+    """A placeholder keeps to its segment or its path, takes as little as it can, and all else is literal."""
+    assert matched(match, object_key) == names
+
+
+@pytest.mark.parametrize(
+    ("match", "key", "fault"),
+    [
+        ("", None, "empty"),
+        ("a{", None, "stray '{'"),
+        ("a}", None, "stray '}'"),
+        ("{}", None, "stray"),
+        ("{1a}", None, "stray"),
+        ("{a b}", None, "stray"),
+        ("{a:int}", None, "stray"),
+        ("{{a}}", None, "stray"),
+        ("{a}/{a}", None, "twice"),
+        ("{a}/{a:path}", None, "twice"),
+        ("{a}", "{b}", "does not name"),
+        ("{a:path}", "{a:path}", "stray '{a:path}'"),
+        ("{a}", "x{", "stray"),
+        ("{a}", "", "empty"),
+        ("{a}", "object:{a}", "object:"),
+        ("{a}", "x\n{a}", "control"),
+        ("{a}", "x" * 513, "longer"),
+    ],
+)
+def test_bad_rules(match: str, key: str | None, fault: str) -> None:
+    """A rule that cannot mean anything is an error with a message for its author."""
+    with pytest.raises(ValueError, match=fault):
+        compile_rule(match, key)
+
+
+PLACEHOLDERS = {"*": "[^/]*", "**": ".*", "{}": "[^/]+", "{:path}": ".+"}
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "ab", *PLACEHOLDERS]), min_size=1, max_size=7),
+    st.lists(st.text("ab/\n", max_size=9), min_size=1, max_size=8),
+)
+def test_no_match_is_lost(parts: list[str], object_keys: list[str]) -> None:
+    """The patterns match exactly what patterns with full backtracking match."""
+    match = "".join(f"{{n{i}{p[1:]}" if p.startswith("{") else p for i, p in enumerate(parts))
+    # Stars that touch are read from the left, two at a time.
+    spelt = "".join(PLACEHOLDERS.get(p, p) for p in re.findall(r"\*\*|\*|\{:path\}|\{\}|[ab/]", "".join(parts)))
+    for object_key in object_keys:
+        assert (matched(match, object_key) is not None) == bool(re.fullmatch(spelt, object_key, re.DOTALL))
+
+
+@contextmanager
+def no_longer_than(limit_s: int) -> Iterator[None]:
+    """Interrupts what runs inside; the regex engine looks for signals while it backtracks."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "/".join(f"{{n{i}:path}}" for i in range(8)) + "/x",
+        "".join(f"{{n{i}:path}}" for i in range(8)) + "x",
+        "".join(f"{{n{i}}}" for i in range(8)) + "x",
+        "*a" * 8 + "x",
+        "**a" * 8 + "x",
+        "**/*a*a*a" * 3 + "x",
+    ],
+)
+def test_hostile_object_keys(match: str) -> None:
+    """No object key makes a match take more than the square of its length: with backtracking, these take centuries."""
+    pattern, _ = compile_rule(match, None)
+    with no_longer_than(20):
+        for object_key in ("a" * 1024, "/" * 1024, "a/" * 512, "aa/" * 341):
+            assert pattern.fullmatch(object_key) is None
+
+
+# --- rulesets
+
+
+def rule_of(match: str, key: str | None = None, buckets: tuple[str, ...] = ("*",)) -> Rule:
+    return Rule(*compile_rule(match, key), buckets)
+
+
+def test_first_match_wins() -> None:
+    """The first rule that matches speaks, even if it names no key."""
+    first, second, third = rule_of("a/skip/**"), rule_of("a/{job}/**", "j-{job}"), rule_of("**", "rest")
+    rules = Ruleset([first, second, third])
+    assert (rules.map("b", "a/skip/x").rule, rules.map("b", "a/skip/x").key) == (first, None)
+    assert (rules.map("b", "a/7/x").rule, rules.map("b", "a/7/x").key) == (second, "j-7")
+    assert rules.map("b", "z").key == "rest"
+
+
+def test_buckets_of_rules() -> None:
+    """A rule speaks for its buckets only; the job's key does not depend on the bucket."""
+    rules = Ruleset([rule_of("{job}/**", "{job}", ("b1", "b2")), rule_of("**", "any")])
+    assert [rules.map(bucket, "7/x").key for bucket in ("b1", "b2", "b3")] == ["7", "7", "any"]
+
+
+def test_no_rule() -> None:
+    """Where no rule matches, the default holds: enforced, without a token until fenced, the object its own job."""
+    mapping = Ruleset([rule_of("a")]).map("b", "c")
+    assert mapping.rule is DEFAULT_RULE
+    assert mapping.key is None
+    assert (DEFAULT_RULE.mode, DEFAULT_RULE.without_token) == (Mode.ENFORCE, WithoutToken.UNTIL_FENCED)
+    assert not DEFAULT_RULE.rekey
+
+
+@pytest.mark.parametrize(
+    ("key", "object_key", "expected"),
+    [
+        ("{a}", "x/y", "x"),
+        ("{b}/{a}", "x/y", "y/x"),
+        ("const", "x/y", "const"),
+        ("{a}-{a}", "x/y", "x-x"),
+        ("*{a}**", "x/y", "*x**"),
+        ("{a}", "{b}/y", "{b}"),
+        ("{a}", "\\1/y", "\\1"),
+        ("{a}", "é%41/y", "é%41"),
+    ],
+)
+def test_templates(key: str, object_key: str, expected: str) -> None:
+    """The template's names are replaced once by what the object key holds there; all else stays."""
+    assert Ruleset([rule_of("{a}/{b}", key)]).map("b", object_key).key == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "object_key", "fault"),
+    [
+        ("{a}", "a\nb/y", "control"),
+        ("{a}", "x" * 513 + "/y", "longer"),
+        ("{a}", "object:b/y", "object:"),
+        ("{a}:{b}", "object/k", "object:"),
+    ],
+)
+def test_no_valid_key(key: str, object_key: str, fault: str) -> None:
+    """An object to which the template gives no valid key is refused, never left unfenced."""
+    with pytest.raises(Malformed, match=fault) as caught:
+        Ruleset([rule_of("{a}/{b}", key)]).map("b", object_key)
+    assert caught.value.reason is Reason.KEY_INVALID
+    assert caught.value.argument == ("Key", object_key[:64])
+
+
+# --- several sources
+
+OWN, A, B = key_of_object("b", "k"), FencingKey("a"), FencingKey("b")
+
+
+def test_agree() -> None:
+    """One key comes out where the sources that speak agree; the object's own where none speaks."""
+    assert agree(OWN) == (OWN, False)
+    assert agree(OWN, rule=None, header=None) == (OWN, False)
+    assert agree(OWN, rule=None, header=A) == (A, True)
+    assert agree(OWN, rule=A, header=None) == (A, True)
+    assert agree(OWN, rule=A, binding=A, header=A) == (A, True)
+
+
+def test_disagree() -> None:
+    """Where two differ the write is refused, and told which two."""
+    with pytest.raises(Malformed, match=r"The rule names .*'a'.* the header names 'b'") as caught:
+        agree(OWN, rule=A, binding=None, header=B)
+    assert caught.value.reason is Reason.KEY_MISMATCH
+    assert caught.value.key == "a"
+    assert caught.value.argument == ("X-Fencing-Key", "b")
