@@ -7,7 +7,7 @@ the class: `from tests.contract.store_contract import StoreContract as TestStore
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -55,7 +55,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(open_store: OpenStore):
+async def store(open_store: OpenStore) -> AsyncIterator[Store]:
     store = await open_store()
     await store.start(RULES)
     yield store

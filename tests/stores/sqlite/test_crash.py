@@ -39,8 +39,8 @@ async def test_no_acknowledged_floor_is_lost_by_a_kill(tmp_path: Path, spawn: Sp
     start = await store.start("rules")
     assert (start.clean, start.reason) == (False, "the last run did not stop cleanly")
     assert len(acknowledged) == 50
-    for key, floor in acknowledged.items():
-        assert (await store.fence(key)).floor >= floor
+    for key, least in acknowledged.items():
+        assert (await store.fence(key)).floor >= least
         newest = (await store.events(key, None, 1))[0]
         assert newest.token == (await store.fence(key)).floor
     await store.stop(clean=True)

@@ -12,6 +12,7 @@ import pytest
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore, database
 from gateway.stores.sqlite.database import connect_reader, connect_writer
+from gateway.stores.sqlite.migrations import MIGRATIONS
 from tests.stores.sqlite.conftest import Spawn
 
 
@@ -61,8 +62,8 @@ async def test_an_empty_file_is_a_new_database(path: Path) -> None:
 async def test_commits_reach_the_disk(path: Path) -> None:
     """The log is synced at every commit, which WAL alone does not do."""
     connection = await connect_writer(path)
-    assert await connection.execute_fetchall("PRAGMA synchronous") == [(2,)]
-    assert await connection.execute_fetchall("PRAGMA journal_mode") == [("wal",)]
+    assert list(await connection.execute_fetchall("PRAGMA synchronous")) == [(2,)]
+    assert list(await connection.execute_fetchall("PRAGMA journal_mode")) == [("wal",)]
     await connection.close()
 
 
@@ -199,7 +200,7 @@ async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 async def test_an_old_sqlite_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library without RETURNING is refused by its version, not by a syntax error."""
-    monkeypatch.setattr(database.sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(StoreUnavailable, match="too old"):
         await SqliteStore(path).start("rules")
 
@@ -207,7 +208,7 @@ async def test_an_old_sqlite_is_told(path: Path, monkeypatch: pytest.MonkeyPatch
 async def test_a_failed_migration_leaves_the_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is whole or not at all: the next attempt begins where this one did."""
     await start_and_stop(path)
-    steps = (database.MIGRATIONS[0], "CREATE TABLE half (x); CREATE TABLE fence (x);")
+    steps = (MIGRATIONS[0], "CREATE TABLE half (x); CREATE TABLE fence (x);")
     monkeypatch.setattr(database, "MIGRATIONS", steps)
     monkeypatch.setattr("gateway.stores.sqlite.migrations.MIGRATIONS", steps)
     assert "fence already exists" in await refused(path)

@@ -46,19 +46,19 @@ class Stores(RuleBasedStateMachine):
         self.now = 1.0
         self.memory = MemoryStore(clock=lambda: self.now)
         self.sqlite = self.opened()
-        self.rules = "rules"
+        self.digest = "rules"
         self.starts()
 
     def opened(self) -> SqliteStore:
         return SqliteStore(Path(self.directory.name) / "gateway.db", cache_size=2, clock=lambda: self.now)
 
     def starts(self) -> None:
-        self.same(self.memory.start(self.rules), self.sqlite.start(self.rules))
+        self.same(self.memory.start(self.digest), self.sqlite.start(self.digest))
 
     def same(self, expected: Awaitable[object], actual: Awaitable[object]) -> None:
         """Both answer alike, or both raise alike."""
 
-        async def both() -> list[object]:
+        async def both() -> tuple[object, object]:
             return await asyncio.gather(expected, actual, return_exceptions=True)
 
         first, second = self.loop.run_until_complete(both())
@@ -151,7 +151,7 @@ class Stores(RuleBasedStateMachine):
     def restart(self, clean: bool, rules: str) -> None:
         self.same(self.memory.stop(clean=clean), self.sqlite.stop(clean=clean))
         self.sqlite = self.opened()
-        self.rules = rules
+        self.digest = rules
         self.starts()
 
     @rule(after=st.one_of(st.none(), keys), limit=st.integers(1, 5), prefix=st.sampled_from(["", "b"]))

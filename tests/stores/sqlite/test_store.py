@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.stores.base import Event, EventKind, StoreUnavailable
-from gateway.stores.sqlite import SqliteStore, store as store_module
+from gateway.stores.sqlite import SqliteStore
+from gateway.stores.sqlite import store as store_module
 from tests.stores.sqlite.wal import frames
 
 
