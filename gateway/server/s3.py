@@ -38,6 +38,7 @@ from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached
 SMALL_ANSWER_BYTES = 65536
 _OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
 _ROW_OF_NOTHING = "Unknown"
+_COPY_SOURCE = "x-amz-copy-source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +198,8 @@ class _Call:
 
     def _buckets(self, operation: Operation) -> list[str]:
         buckets = [] if self.head.bucket is None else [self.head.bucket]
-        if operation.header is not None:
-            buckets.append(copy_source(self.head.headers.get(operation.header) or "")[0])
+        if operation.header == _COPY_SOURCE:
+            buckets.append(copy_source(self.head.headers.get(_COPY_SOURCE) or "")[0])
         return buckets
 
     # --- what no fence touches

@@ -25,13 +25,15 @@ from gateway.stores.base import Event, EventKind, Fence, Store
 from gateway.stores.memory import MemoryStore
 from gateway.telemetry import configure_logging
 from gateway.upstream.base import Capabilities, Upstream, UpstreamExchange, UpstreamRequest, UpstreamResponse
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.credentials import StaticCredentials
 from gateway.upstream.memory import MemoryUpstream, StoredObject
 from gateway.upstream.probe import FixedCapabilities
+from tests.conftest import REGION, StoreServer
 
 CREDENTIALS = Credentials("AKIDRIGEXAMPLE", "secret-of-the-rig/EXAMPLE+KEY")
 HOST = "s3.rig.example"
 BUCKET = "b"
-REGION = "us-east-1"
 BOUND_S = 10.0
 """No step of a conversation may take longer."""
 
@@ -340,3 +342,8 @@ def raw(line: str, fields: Pairs) -> bytes:
     """A head, byte for byte."""
     lines = [line, *(f"{name}: {value}" for name, value in fields)]
     return "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n\r\n"
+
+
+def real(server: StoreServer) -> UpstreamClient:
+    """A client of the real store, to be closed by the gateway."""
+    return UpstreamClient(server.url, region=REGION, credentials=StaticCredentials(server.credentials))
