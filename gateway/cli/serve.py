@@ -44,11 +44,11 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     if not quiet:
         click.echo(_welcome(settings, gateway))
     await told_to_stop.wait()
-    if not quiet:
-        click.echo("Draining; once more to stop at once.")
     stopping = asyncio.create_task(gateway.stop())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop_waiting)
+    if not quiet:
+        click.echo("Draining; once more to stop at once.")
     await stopping
 
 

@@ -1,0 +1,387 @@
+"""`fence` and `status` against a running gateway: what they tell, what they do, how they exit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from botocore.exceptions import ClientError
+
+from gateway.s3.sigv4 import Credentials
+from tests.cli.child import Child, command
+from tests.conftest import StoreServer
+
+WORKER, OPERATOR = "worker-token", "operator-token"
+TOKENS = f"""
+[[api_token]]
+token = "{OPERATOR}"
+role = "operator"
+
+[[api_token]]
+token = "{WORKER}"
+role = "worker"
+keys = ["job-*"]
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """One gateway for all, with an open control listener."""
+    child = Child(tmp_path_factory.mktemp("gateway"), store_server.url, store_server.credentials)
+    yield child
+    child.kill()
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that no other test uses, with all that a path could stumble over."""
+    return f"job {secrets.token_hex(4)}/a%2F..//ü?#"
+
+
+def raised(gateway: Child, key: str, *tokens: int) -> None:
+    for token in tokens:
+        result = gateway.ask("fence", "raise", key, str(token), "--reason", "a test")
+        assert result.exit_code == 0, result.output
+
+
+def fenced(key: str, token: int) -> dict[str, str]:
+    """The metadata of a write under the fence."""
+    return {"fencing-key": quote(key), "fencing-token": str(token)}
+
+
+def refuse(gateway: Child, bucket: str, key: str, token: int) -> None:
+    """Have a write refused."""
+    with pytest.raises(ClientError):
+        gateway.s3.put_object(Bucket=bucket, Key="out.mp4", Body=b"late", Metadata=fenced(key, token))
+
+
+def flush(gateway: Child) -> None:
+    """Refusals enter the history lazily, with the next commit at the latest: make one."""
+    raised(gateway, f"flush-{secrets.token_hex(4)}", 1)
+
+
+# --- what they tell
+
+
+def test_show_of_a_key_that_nobody_has_used(gateway: Child, key: str) -> None:
+    """An unknown key is no error: it has no floor, and everything passes."""
+    result = gateway.ask("fence", "show", key)
+    assert result.exit_code == 0
+    assert "no token has been seen" in result.stdout
+    assert "Nothing is unsettled" in result.stdout
+
+
+def test_show_tells_the_floor_and_what_it_means(gateway: Child, key: str) -> None:
+    """Floor and seal are shown with what they are to the next writer."""
+    raised(gateway, key, 34)
+    shown = gateway.ask("fence", "show", key).stdout
+    assert re.search(rf"^Key +{re.escape(key)}$", shown, re.MULTILINE)
+    assert re.search(r"^Floor +34, raised 20\d\d-\d\d-\d\d ", shown, re.MULTILINE)
+    assert re.search(r"^Sealed +no$", shown, re.MULTILINE)
+    assert "tokens below 34 are refused" in shown
+    assert gateway.ask("fence", "seal", key, "--reason", "given up").exit_code == 0
+    shown = gateway.ask("fence", "show", key).stdout
+    assert re.search(r"^Sealed +yes$", shown, re.MULTILINE)
+    assert "token 34 and all below are refused" in shown
+
+
+def test_show_as_json_is_the_api_s_own(gateway: Child, key: str) -> None:
+    """Programs get the members of the API, a huge token as a string."""
+    raised(gateway, key, 2**63 - 1)
+    told = json.loads(gateway.ask("fence", "show", key, "--json").stdout)
+    assert told["key"] == key
+    assert told["floor"] == "9223372036854775807"
+    assert told["unsettled"] == []
+    assert told.keys() == {"key", "floor", "completed_floor", "sealed", "shadow_floor", "raised_at", "unsettled"}
+
+
+def test_events_answer_why_a_write_was_refused(gateway: Child, key: str, bucket: str) -> None:
+    """The history, newest first, tells of a refusal when, which token, which floor, which object and which request, and
+    below it who raised the floor and why."""
+    raised(gateway, key, 33, 34)
+    refuse(gateway, bucket, key, 33)
+    flush(gateway)
+    result = gateway.ask("fence", "events", key)
+    head, refused, second, first = result.stdout.splitlines()
+    assert head.split() == ["AT", "(UTC)", "WHAT", "TOKEN", "WHY", "REQUEST"]
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  refused  33, floor 34 ", refused)
+    request_id = refused.split()[-1]
+    assert f"StaleToken: PutObject {bucket}/out.mp4" in refused
+    assert request_id in gateway.log()
+    assert "33 -> 34" in second
+    assert "operator: a test" in second
+    assert "0 -> 33" in first
+
+
+def test_events_are_cut_at_the_limit_and_say_so(gateway: Child, key: str) -> None:
+    """`--limit` takes the newest; that older ones are left out is said, and JSON has the cursor."""
+    raised(gateway, key, 1, 2, 3)
+    result = gateway.ask("fence", "events", key, "--limit", "2")
+    assert [line.split("->")[1].split()[0] for line in result.stdout.splitlines()[1:]] == ["3", "2"]
+    assert "older" in result.stderr
+    told = json.loads(gateway.ask("fence", "events", key, "--limit", "2", "--json").stdout)
+    assert [event["token"] for event in told["events"]] == [3, 2]
+    assert told["next"] is not None
+
+
+def test_list_goes_through_all_pages(gateway: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More keys than a page holds are all listed, in order, once; `--limit` cuts and says so."""
+    prefix = f"listed-{secrets.token_hex(4)}/"
+    for n in range(5):
+        raised(gateway, f"{prefix}{n}", n + 1)
+    monkeypatch.setattr("gateway.cli.control_client.MAX_PAGE", 2)
+    listed = gateway.ask("fence", "list", "--prefix", prefix).stdout.splitlines()
+    assert listed[0].split()[:2] == ["KEY", "FLOOR"]
+    assert [line.split()[:2] for line in listed[1:]] == [[f"{prefix}{n}", str(n + 1)] for n in range(5)]
+    told = json.loads(gateway.ask("fence", "list", "--prefix", prefix, "--json").stdout)
+    assert [fence["key"] for fence in told["fences"]] == [f"{prefix}{n}" for n in range(5)]
+    assert told["next"] is None
+    cut = gateway.ask("fence", "list", "--prefix", prefix, "--limit", "3")
+    assert len(cut.stdout.splitlines()) == 4
+    assert "more" in cut.stderr
+
+
+def test_what_a_writer_named_an_object_steers_no_terminal(gateway: Child, key: str, bucket: str) -> None:
+    """Control characters in an object's name are shown, not sent to the terminal."""
+    raised(gateway, key, 34)
+    with pytest.raises(ClientError):
+        gateway.s3.put_object(Bucket=bucket, Key="\x1b[2Jgone", Body=b"", Metadata=fenced(key, 33))
+    flush(gateway)
+    told = gateway.ask("fence", "events", key).stdout
+    assert "\x1b" not in told
+    assert r"\x1b[2Jgone" in told
+
+
+# --- what they do
+
+
+def test_raise_and_seal_shut_tokens_out(gateway: Child, key: str, bucket: str) -> None:
+    """After `raise` a lower token is refused and the same one passes; after `seal` that one is refused, too."""
+
+    def put(token: int) -> str:
+        try:
+            gateway.s3.put_object(Bucket=bucket, Key="o", Body=b"x", Metadata=fenced(key, token))
+        except ClientError as error:
+            return str(error.response["Error"]["FencingReason"])
+        return "OK"
+
+    raised(gateway, key, 34)
+    assert (put(33), put(34)) == ("StaleToken", "OK")
+    assert gateway.ask("fence", "seal", key, "--reason", "given up").exit_code == 0
+    assert (put(34), put(35)) == ("Sealed", "OK")
+
+
+def test_raise_below_the_floor_is_refused(gateway: Child, key: str) -> None:
+    """A floor never falls: status 1, the message says what holds it, and JSON is the API's problem."""
+    raised(gateway, key, 34)
+    result = gateway.ask("fence", "raise", key, "33", "--reason", "by mistake")
+    assert result.exit_code == 1
+    assert "token 34 now holds" in result.stderr
+    result = gateway.ask("fence", "raise", key, "33", "--reason", "by mistake", "--json")
+    assert result.exit_code == 1
+    problem = json.loads(result.stdout)
+    assert (problem["status"], problem["reason"], problem["floor"]) == (412, "stale", 34)
+
+
+def test_seal_without_a_floor_is_refused(gateway: Child, key: str) -> None:
+    """There is no token to seal: status 1."""
+    result = gateway.ask("fence", "seal", key, "--reason", "x")
+    assert result.exit_code == 1
+    assert "no floor" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("raise", "k", "34"),
+        ("raise", "k", "0", "--reason", "x"),
+        ("raise", "k", "034", "--reason", "x"),
+        ("raise", "k", str(2**63), "--reason", "x"),
+        ("seal", "k"),
+        ("show",),
+        ("list", "--limit", "0"),
+        ("list", "--url", "file:///etc/passwd"),
+        ("list", "--url", "127.0.0.1:8081"),
+        ("list", "--token", "secret"),
+    ],
+)
+def test_bad_usage_is_status_2(gateway: Child, arguments: tuple[str, ...]) -> None:
+    """What cannot be meant is told before anything is sent."""
+    assert gateway.ask("fence", *arguments).exit_code == 2
+
+
+# --- who may
+
+
+def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp_path: Path) -> None:
+    """With configured tokens: none or a wrong one is refused, a worker may look at its keys and not raise, an operator
+    may; each refusal has status 1."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(TOKENS)
+    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
+    try:
+        raise_ = ("fence", "raise", "job-1", "34", "--reason", "x")
+        assert child.ask("fence", "show", "job-1").exit_code == 1
+        assert child.ask("status").exit_code == 1
+        assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN="wrong").exit_code == 1
+        assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN=WORKER).exit_code == 0
+        assert child.ask("fence", "show", "other", FENCING_GATEWAY_API_TOKEN=WORKER).exit_code == 1
+        refused = child.ask(*raise_, FENCING_GATEWAY_API_TOKEN=WORKER)
+        assert (refused.exit_code, "operator" in refused.stderr) == (1, True)
+        assert child.ask(*raise_, FENCING_GATEWAY_API_TOKEN=OPERATOR).exit_code == 0
+        assert child.ask("status", FENCING_GATEWAY_API_TOKEN=f"{OPERATOR}\n").exit_code == 0
+        assert child.ask("status", FENCING_GATEWAY_API_TOKEN="ü").exit_code == 2
+        assert OPERATOR not in child.log()
+    finally:
+        child.kill()
+
+
+# --- where
+
+
+def test_without_url_the_configuration_says_where(gateway: Child, key: str, tmp_path: Path) -> None:
+    """`control.listen` of the configuration is asked; one for every address is asked on this machine."""
+    port = gateway.control_url.rpartition(":")[2]
+    raised(gateway, key, 7)
+    file = tmp_path / "gateway.toml"
+    for listen in (f"127.0.0.1:{port}", f"0.0.0.0:{port}"):
+        file.write_text(f'[control]\nlisten = "{listen}"\n[[api_token]]\ntoken = "t"\nrole = "operator"\n')
+        result = command("fence", "show", key, "--config", str(file), "--json")
+        assert json.loads(result.stdout)["floor"] == 7, result.output
+
+
+def test_a_configuration_without_a_port_needs_a_url() -> None:
+    """Port 0 names no place to ask: status 2, and the way out is said."""
+    result = command("status", "--set", "control.listen=127.0.0.1:0")
+    assert result.exit_code == 2
+    assert "--url" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("fence", "list"), ("fence", "raise", "k", "1", "--reason", "x")])
+def test_nobody_there_is_status_3(arguments: tuple[str, ...]) -> None:
+    """Where nothing listens, the command says so and ends with status 3."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        result = command(*arguments, "--url", url)
+    assert result.exit_code == 3
+    assert "no gateway answers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno",
+        b"HTTP/1.1 500 Oops\r\ncontent-length: 18\r\n\r\n" + b'{"detail": "broken"}'[:18],
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"",
+    ],
+)
+def test_something_else_there_is_status_3(answer: bytes) -> None:
+    """What answers like no gateway is told as such; a redirect is not followed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def once() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        result = command("fence", "list", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join(5)
+    assert result.exit_code == 3, result.output
+    assert "Traceback" not in result.output
+
+
+# --- status, and what is unsettled
+
+
+def test_status_tells_what_the_gateway_is_busy_with(gateway: Child, key: str, bucket: str) -> None:
+    """A ready gateway is status 0, with its refusals counted by reason."""
+    raised(gateway, key, 34)
+    before = json.loads(gateway.ask("status", "--json").stdout)
+    refuse(gateway, bucket, key, 33)
+    after = json.loads(gateway.ask("status", "--json").stdout)
+    assert after["status"] == "ready"
+    assert after["refusals"]["StaleToken"] == before["refusals"].get("StaleToken", 0) + 1
+    assert (after["sends_unsettled"], after["sends_in_doubt"]) == (0, 0)
+    told = gateway.ask("status")
+    assert told.exit_code == 0
+    assert re.search(r"^Status +ready$", told.stdout, re.MULTILINE)
+    assert f"StaleToken {after['refusals']['StaleToken']}" in told.stdout
+
+
+class Silent(BaseHTTPRequestHandler):
+    """An upstream that holds nothing, and answers no write."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_PUT(self) -> None:
+        self.rfile.read()  # up to the reset
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+
+@pytest.fixture
+def silent_upstream() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(5)
+
+
+def test_a_send_in_doubt_is_shown_and_holds_the_hand_over(silent_upstream: str, tmp_path: Path) -> None:
+    """`show` names the send in doubt and until when; a raise that has to wait for it is status 3 and says so."""
+    child = Child(
+        tmp_path,
+        silent_upstream,
+        Credentials("access", "secret"),
+        *(
+            "upstream.conditional=off",
+            "upstream.silence_timeout_s=0.2",
+            "fencing.commit_timeout_s=0.2",
+            "fencing.handover_wait_s=0.2",
+        ),
+    )
+    try:
+        with pytest.raises(ClientError) as lost:
+            child.s3.put_object(Bucket="b", Key="out.mp4", Body=b"x", Metadata=fenced("job-1", 33))
+        assert lost.value.response["Error"]["FencingReason"] == "InDoubt"
+        shown = child.ask("fence", "show", "job-1").stdout.splitlines()
+        assert re.match(r"33 +in-doubt +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d, in (2\d|30) s +b/out\.mp4 +\S+$", shown[-1])
+        waiting = child.ask("fence", "raise", "job-1", "34", "--reason", "A is gone")
+        assert waiting.exit_code == 3
+        assert "503" in waiting.stderr
+        assert "token 33 on b/out.mp4, in-doubt" in waiting.stderr
+        assert "not recorded as complete" in child.ask("fence", "show", "job-1").stdout
+        events = [e["kind"] for e in json.loads(child.ask("fence", "events", "job-1", "--json").stdout)["events"]]
+        assert events[0] == "raised"
+        assert "in-doubt" in events
+    finally:
+        child.kill()

@@ -1,0 +1,156 @@
+"""`serve`: how it begins, how it ends, what is kept."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.cli.child import BOUND_S, Child, command, serve
+from tests.conftest import StoreServer
+
+BODY = b"frame " * 50_000
+TOKEN_HEADER = "x-amz-meta-fencing-token"
+
+Start = Callable[[], Child]
+
+
+@pytest.fixture
+def start(store_server: StoreServer, tmp_path: Path) -> Iterator[Start]:
+    """Starts gateways, one after another, over the same data."""
+    started: list[Child] = []
+
+    def run() -> Child:
+        started.append(Child(tmp_path, store_server.url, store_server.credentials))
+        return started[-1]
+
+    yield run
+    for child in started:
+        if child.process.poll() is None:
+            child.kill()
+
+
+def begin_put(gateway: Child, bucket: str, key: str) -> http.client.HTTPConnection:
+    """A PUT whose first half is sent."""
+    url = urlsplit(
+        gateway.s3.generate_presigned_url(
+            "put_object", {"Bucket": bucket, "Key": key, "Metadata": {"fencing-token": "5"}}
+        )
+    )
+    connection = http.client.HTTPConnection(url.netloc, timeout=BOUND_S)
+    connection.putrequest("PUT", f"{url.path}?{url.query}")
+    connection.putheader("content-length", str(len(BODY)))
+    connection.putheader(TOKEN_HEADER, "5")
+    connection.endheaders(BODY[: len(BODY) // 2])
+    return connection
+
+
+def test_sigterm_lets_a_running_upload_end(start: Start, store_server: StoreServer, bucket: str) -> None:
+    """An upload under way when SIGTERM comes is finished and answered 200; new connections are refused; then the
+    gateway ends with status 0, and cleanly."""
+    gateway = start()
+    upload = begin_put(gateway, bucket, "slow")
+    # Answered only after the upload's head has been read: both are on the same listener, one after the other.
+    gateway.s3.list_objects_v2(Bucket=bucket)
+    gateway.process.send_signal(signal.SIGTERM)
+    gateway.wait_for("Draining")
+    until_refused(gateway)
+    upload.send(BODY[len(BODY) // 2 :])
+    answer = upload.getresponse()
+    told = answer.read()
+    upload.close()
+    assert answer.status == 200, told
+    assert gateway.end() == 0
+    assert store_server.client.get_object(Bucket=bucket, Key="slow")["Body"].read() == BODY
+    last = json.loads(gateway.log().splitlines()[-1])
+    assert (last["event"], last["clean"]) == ("stopped", True)
+
+
+def until_refused(gateway: Child) -> None:
+    """Wait until the gateway takes no new S3 connection."""
+    url = urlsplit(gateway.s3_url)
+    while True:
+        probe = http.client.HTTPConnection(url.netloc, timeout=BOUND_S)
+        try:
+            probe.request("GET", "/")
+            probe.getresponse().read()
+        except OSError:
+            return
+        finally:
+            probe.close()
+
+
+def test_a_second_sigterm_ends_it_at_once(start: Start, bucket: str) -> None:
+    """Asked twice, the gateway does not wait for an upload that goes nowhere; nothing of it is stored."""
+    gateway = start()
+    upload = begin_put(gateway, bucket, "stalled")
+    gateway.s3.list_objects_v2(Bucket=bucket)
+    gateway.process.send_signal(signal.SIGTERM)
+    gateway.wait_for("Draining")
+    until_refused(gateway)
+    assert gateway.stop() == 0
+    upload.close()
+    after = start()
+    assert after.s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_a_second_gateway_on_the_same_data_is_refused(start: Start) -> None:
+    """Two gateways with one database would both accept: the second says who has it and ends with status 3."""
+    gateway = start()
+    with serve(gateway.directory) as second:
+        assert second.wait(BOUND_S) == 3
+    message = gateway.log().splitlines()[-1]
+    assert "is in use by process" in message
+    assert str(gateway.process.pid) in message
+    assert "Traceback" not in gateway.log()
+
+
+def test_a_bad_configuration_is_status_2(tmp_path: Path) -> None:
+    """Nothing is started on a configuration that has a fault; the message names it."""
+    with serve(tmp_path, "s3.listen=nowhere") as process:
+        assert process.wait(BOUND_S) == 2
+    assert "s3.listen: must be host:port" in (tmp_path / "gateway.log").read_text()
+    assert not (tmp_path / "gateway.db").exists()
+
+
+def test_a_port_in_use_is_status_3_and_leaves_the_data_free(start: Start, tmp_path: Path) -> None:
+    """A listener that cannot be had ends the start with a message, not a traceback."""
+    gateway = start()
+    other = tmp_path / "other"
+    other.mkdir()
+    taken = urlsplit(gateway.s3_url).netloc
+    with serve(other, f"s3.listen={taken}", "upstream.url=http://127.0.0.1:9") as process:
+        assert process.wait(BOUND_S) == 3
+    log = (other / "gateway.log").read_text()
+    assert "address already in use" in log
+    assert "Traceback" not in log
+
+
+def test_floors_outlive_kill_9(start: Start, bucket: str) -> None:
+    """After `kill -9`, the next start knows the floor: a lower token is refused, over S3 and the control API."""
+    gateway = start()
+    assert gateway.ask("fence", "raise", "job-1", "34", "--reason", "test").exit_code == 0
+    gateway.s3.put_object(Bucket=bucket, Key="o", Body=b"34", Metadata={"fencing-token": "34", "fencing-key": "job-1"})
+    gateway.kill()
+    again = start()
+    assert json.loads(again.ask("fence", "show", "job-1", "--json").stdout)["floor"] == 34
+    with pytest.raises(ClientError) as raised:
+        again.s3.put_object(
+            Bucket=bucket, Key="o", Body=b"33", Metadata={"fencing-token": "33", "fencing-key": "job-1"}
+        )
+    assert raised.value.response["Error"]["FencingReason"] == "StaleToken"
+    assert again.s3.get_object(Bucket=bucket, Key="o")["Body"].read() == b"34"
+    assert '"event":"unclean-start"' in again.log()
+
+
+def test_the_version_is_told() -> None:
+    """`--version` names program and version."""
+    result = command("--version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("fencing-gateway, version ")
