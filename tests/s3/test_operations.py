@@ -1,0 +1,280 @@
+"""The table of operations: complete against botocore's model of S3, and recognised without a second reading (R8)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+from urllib.parse import urlencode
+
+import botocore.session
+import pytest
+
+from gateway.s3.errors import S3Error
+from gateway.s3.operations import OPERATIONS, Body, Effect, Fences, Level, Operation, recognise
+from gateway.s3.request import Headers, RequestHead, parse_head
+
+ROWS = {row.name: row for row in OPERATIONS}
+ALIASES = {alias: row for row in OPERATIONS for alias in row.aliases}
+NOT_IN_THE_MODEL = {"PostObject", "PreflightObject", "PreflightBucket"}
+
+
+def head_of(method: str, target: str, *headers: str) -> RequestHead:
+    return parse_head(method, target, Headers((name, "x") for name in ("host", *headers)))
+
+
+def named(method: str, target: str, *headers: str) -> str:
+    """The name of the row that the request is recognised as."""
+    return recognise(head_of(method, target, *headers)).name
+
+
+def refusal(method: str, target: str, *headers: str) -> S3Error:
+    head = head_of(method, target, *headers)
+    with pytest.raises(S3Error) as caught:
+        recognise(head)
+    return caught.value
+
+
+@functools.cache
+def model() -> Any:
+    return botocore.session.Session().get_service_model("s3")
+
+
+def request_of(name: str, *, everything: bool = False) -> RequestHead:
+    """The request that botocore's model builds for an operation: with its required members, or with all."""
+    operation = model().operation_model(name)
+    target, headers, query = operation.http["requestUri"], [], {}
+    shape = operation.input_shape
+    for member, inner in shape.members.items() if shape else ():
+        location = inner.serialization.get("location")
+        if not everything and member not in shape.required_members:
+            continue
+        if location == "uri":
+            target = target.replace(f"{{{member}}}", "b" if member == "Bucket" else "k")
+            target = target.replace(f"{{{member}+}}", "k/l")
+        elif location == "querystring":
+            query[inner.serialization["name"]] = "1"
+        elif location == "header":
+            headers.append(inner.serialization["name"].lower())
+    if query:
+        target += ("&" if "?" in target else "?") + urlencode(query)
+    return head_of(operation.http["method"], target, *headers)
+
+
+@pytest.mark.parametrize("name", model().operation_names)
+def test_complete(name: str) -> None:
+    """Every operation of botocore's model has a row, and its request is recognised as that row and no other."""
+    assert recognise(request_of(name)) is (ALIASES.get(name) or ROWS[name])
+
+
+@pytest.mark.parametrize("name", model().operation_names)
+def test_optional_members(name: str) -> None:
+    """What an operation may bear besides does not make it another one, and is not refused."""
+    head = request_of(name, everything=True)
+    assert recognise(head) is (ALIASES.get(name) or ROWS[name])
+
+
+def test_nothing_invented() -> None:
+    """Rows and aliases are operations of the model, but for the form post and the preflights; each name is one row."""
+    assert {*ROWS, *ALIASES} - NOT_IN_THE_MODEL <= set(model().operation_names)
+    assert len(ROWS) == len(OPERATIONS)
+    assert not ROWS.keys() & ALIASES.keys()
+
+
+def signature(row: Operation) -> tuple[object, ...]:
+    return row.method, row.level, row.subresource, frozenset(row.requires), row.header
+
+
+def test_no_two_rows_match_alike() -> None:
+    """No two rows ask for the same; where one asks for more, it is the one that is recognised."""
+    assert len({signature(row) for row in OPERATIONS}) == len(OPERATIONS)
+    for one, other in itertools.permutations(OPERATIONS, 2):
+        if signature(one)[:3] == signature(other)[:3]:
+            ones = {*one.requires, one.header} - {None}
+            others = {*other.requires, other.header} - {None}
+            assert ones < others or others < ones, (one.name, other.name)
+
+
+def test_the_fence_covers_every_effect_on_objects() -> None:
+    """A row fences an object exactly if it has an effect on one; what is not passed needs no more."""
+    for row in OPERATIONS:
+        writes = row.effect in (Effect.COMMIT, Effect.STAGE, Effect.DISCARD)
+        assert writes <= (row.fences is not Fences.NOTHING), row.name
+        assert (row.effect in (Effect.READ, Effect.CONFIGURE)) <= (row.fences is Fences.NOTHING), row.name
+        assert row.conditional <= (row.effect is Effect.COMMIT), row.name
+        assert (row.body is Body.PAYLOAD) <= (row.method in ("PUT", "POST")), row.name
+        if row.method in ("GET", "HEAD", "OPTIONS"):
+            assert row.effect in (Effect.READ, Effect.NEVER), row.name
+        elif row.level is Level.OBJECT:
+            assert row.effect is not Effect.READ or row.name == "SelectObjectContent", row.name
+
+
+# What the upstream may read differently
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "name"),
+    [
+        ("GET", "/", "ListBuckets"),
+        ("GET", "/b", "ListObjects"),
+        ("GET", "/b/", "ListObjects"),
+        ("GET", "/b?list-type=2", "ListObjectsV2"),
+        ("GET", "/b/k", "GetObject"),
+        ("GET", "/b/k?partNumber=1", "GetObject"),
+        ("HEAD", "/b/k?partNumber=1", "HeadObject"),
+        ("GET", "/b/k?uploadId=u", "ListParts"),
+        ("GET", "/b/k?uploadId=u&partNumber=1", "ListParts"),
+        ("GET", "/b/k?unknown=1&unknown=2", "GetObject"),
+        ("GET", "/b/k?response-content-type=text/plain", "GetObject"),
+        ("GET", "/b?analytics", "ListBucketAnalyticsConfigurations"),
+        ("GET", "/b?analytics&id=1", "GetBucketAnalyticsConfiguration"),
+        ("PUT", "/b/k", "PutObject"),
+        ("PUT", "/b/k?", "PutObject"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u", "UploadPart"),
+        ("PUT", "/b/k?uploadId=u&partNumber=1", "UploadPart"),
+        ("PUT", "/b/k?%70artNumber=1&upload%49d=u", "UploadPart"),
+        ("PUT", "/b/k?x-id=PutObject", "PutObject"),
+        ("PUT", "/b/k?x-id=DeleteObject", "PutObject"),
+        ("PUT", "/b/k?tagging&versionId=v", "PutObjectTagging"),
+        ("DELETE", "/b/k?versionId=v", "DeleteObject"),
+        ("DELETE", "/b/k?uploadId=u", "AbortMultipartUpload"),
+        ("POST", "/b/k?uploads", "CreateMultipartUpload"),
+        ("POST", "/b/k?uploads=", "CreateMultipartUpload"),
+        ("POST", "/b/k?uploadId=u", "CompleteMultipartUpload"),
+        ("POST", "/b/k?select&select-type=2", "SelectObjectContent"),
+        ("POST", "/b?delete", "DeleteObjects"),
+        ("POST", "/b", "PostObject"),
+        ("OPTIONS", "/b", "PreflightBucket"),
+        ("OPTIONS", "/b/k", "PreflightObject"),
+        ("OPTIONS", "/b/k?uploads", "PreflightObject"),
+        ("OPTIONS", "/b/k?partNumber=1&uploadId=u", "PreflightObject"),
+        ("OPTIONS", "/b?delete", "PreflightBucket"),
+    ],
+)
+def test_recognise(method: str, target: str, name: str) -> None:
+    """A request is recognised by method, target and subresource, however that is spelt."""
+    assert named(method, target) == name
+
+
+def test_copies() -> None:
+    """The source's header makes a copy of a PUT and of a part, and of nothing else."""
+    assert named("PUT", "/b/k", "x-amz-copy-source") == "CopyObject"
+    assert named("PUT", "/b/k?partNumber=1&uploadId=u", "x-amz-copy-source") == "UploadPartCopy"
+    assert named("PUT", "/b/k?acl", "x-amz-copy-source") == "PutObjectAcl"
+    assert named("DELETE", "/b/k", "x-amz-copy-source") == "DeleteObject"
+
+
+PRESIGNED = "&".join(
+    f"X-Amz-{name}=x"
+    for name in "Algorithm Credential Date Expires SignedHeaders Signature Security-Token Content-Sha256".split()
+)
+
+
+@pytest.mark.parametrize("parameter", [PRESIGNED, "x-amz-acl=private&x-amz-meta-a=b", "X-Amz-Tagging=a"])
+def test_presigned(parameter: str) -> None:
+    """A presigned URL may carry its signature and headers in the query."""
+    assert named("PUT", f"/b/k?{parameter}&x-id=PutObject") == "PutObject"
+    assert named("PUT", f"/b/k?partNumber=1&uploadId=u&{parameter}") == "UploadPart"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/b/k?append&position=0",
+        "/b/k?unknown",
+        "/b/k?Acl",
+        "/b/k?uploadid=u",
+        "/b/k?fetch=http://elsewhere",
+        "/b/k?x-amz-copy-source=b/other",
+        "/b/k?X-Amz-Copy-Source=b/other",
+        "/b/k?x-amz-copy-source-range=0-1",
+        "/b/k?x-amz-meta-fencing-token=99",
+        "/b/k?X-Amz-Meta-Fencing-Key=other",
+        "/b/k?x-amz-rename-source=b/other",
+        "/b/k?X-Fencing-Token=99",
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_unknown_parameters_of_writes(method: str, target: str) -> None:
+    """A write with a parameter that no row knows is refused: nobody can tell what the upstream would do with it."""
+    error = refusal(method, target)
+    assert (error.code, error.status) == ("NotImplemented", 501)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("PUT", "/b/k?acl&tagging"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u&tagging"),
+        ("DELETE", "/b/k?tagging&uploadId=u"),
+        ("POST", "/b/k?uploads&uploadId=u"),
+        ("POST", "/b?delete&cors"),
+        ("GET", "/b/k?acl&uploadId=u"),
+        ("GET", "/b?acl&policy"),
+        ("HEAD", "/b?acl&policy"),
+    ],
+)
+def test_conflicting_subresources(method: str, target: str) -> None:
+    """Two subresources at once are S3's own error, on reads and writes: which one counts is for nobody to guess."""
+    error = refusal(method, target)
+    assert (error.code, error.status, error.elements["ArgumentName"]) == ("InvalidArgument", 400, "ResourceType")
+    assert error.message.startswith("Conflicting query string parameters: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "twice"),
+    [
+        ("POST", "/b/k?uploadId=mine&uploadId=other", "uploadId"),
+        ("POST", "/b/k?uploadId=mine&upload%49d=other", "uploadId"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u&partNumber=2", "partNumber"),
+        ("DELETE", "/b/k?versionId=a&versionId=b", "versionId"),
+        ("PUT", "/b/k?acl&acl", "acl"),
+    ],
+)
+def test_doubled_parameters(method: str, target: str, twice: str) -> None:
+    """A write with a parameter twice is refused: the upstream might take the other value."""
+    error = refusal(method, target)
+    assert (error.code, error.elements["ArgumentName"]) == ("InvalidArgument", twice)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("PUT", "/"),
+        ("POST", "/"),
+        ("DELETE", "/"),
+        ("PATCH", "/b/k"),
+        ("put", "/b/k"),
+        ("TRACE", "/b/k"),
+        ("POST", "/b/k"),
+        ("POST", "/b/k?acl"),
+        ("DELETE", "/b/k?acl"),
+        ("HEAD", "/b/k?acl"),
+        ("GET", "/b/k?uploads"),
+        ("PUT", "/b/k?partNumber=1"),
+        ("PUT", "/b/k?uploadId=u"),
+        ("DELETE", "/b/k?partNumber=1&uploadId=u"),
+        ("POST", "/b/k?partNumber=1&uploadId=u"),
+        ("PUT", "/b/k?annotation"),
+        ("PUT", "/b?location"),
+    ],
+)
+def test_no_row(method: str, target: str) -> None:
+    """What no row knows is refused: a subresource never falls back to the plain operation."""
+    error = refusal(method, target)
+    assert (error.code, error.status, error.elements["Method"]) == ("MethodNotAllowed", 405, method)
+
+
+@pytest.mark.parametrize("header", ["x-minio-force-delete", "x-minio-extract", "x-amz-meta-snowball-auto-extract"])
+@pytest.mark.parametrize(("method", "target"), [("DELETE", "/b"), ("DELETE", "/b/k"), ("PUT", "/b/k")])
+def test_reaching_further(method: str, target: str, header: str) -> None:
+    """Extensions by which a write reaches objects that it does not name are refused."""
+    error = refusal(method, target, header)
+    assert (error.code, error.elements) == ("NotImplemented", {"Header": header})
+    assert named("GET", "/b/k", header) == "GetObject"
+
+
+@pytest.mark.parametrize("name", ["RenameObject", "PostObject", "CreateSession", "WriteGetObjectResponse"])
+def test_ways_around_the_fence(name: str) -> None:
+    """What acts past the fence, or hands out a way around it, is never passed."""
+    assert ROWS[name].effect is Effect.NEVER
