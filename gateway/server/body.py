@@ -13,7 +13,7 @@ from aiohttp.streams import StreamReader
 from gateway.clock import Clock
 from gateway.s3.errors import S3Error
 from gateway.s3.payload import PayloadDecoder, PayloadSpec
-from gateway.server.http import ClientGone
+from gateway.server.http import BadFraming, ClientGone
 
 SWEEP_S = 1.0
 
@@ -58,7 +58,6 @@ class RequestBody:
         "_content",
         "_decoder",
         "_expects",
-        "_gave_up",
         "_progress",
         "_request",
         "bytes_read",
@@ -74,7 +73,6 @@ class RequestBody:
         self._content: StreamReader = request.content
         self._decoder = decoder
         self._progress = progress
-        self._gave_up = False
         self._expects = expects_continue(request)
         self.spec = spec
         self.wanted = False
@@ -118,7 +116,6 @@ class RequestBody:
 
     def give_up(self) -> None:
         """No progress for too long: whoever reads is told so."""
-        self._gave_up = True
         self._progress.forget(self)
         self._content.set_exception(TimeoutError())
 
@@ -133,15 +130,13 @@ class RequestBody:
     async def _next(self, read: Callable[[], object]) -> bytes:
         try:
             return await read()  # type: ignore[misc,no-any-return]
-        except TimeoutError as error:
-            if self._gave_up:
-                raise S3Error(
-                    "RequestTimeout",
-                    "Your socket connection to the server was not read from or written to within the timeout period.",
-                ) from error
-            raise
-        except web.RequestPayloadError as error:
+        except (BadFraming, web.RequestPayloadError) as error:
             raise S3Error("IncompleteBody", "The request's body could not be read to its end.") from error
+        except TimeoutError as error:
+            raise S3Error(
+                "RequestTimeout",
+                "Your socket connection to the server was not read from or written to within the timeout period.",
+            ) from error
         except (ConnectionError, ClientError) as error:
             raise ClientGone("the client has closed the connection in mid-body") from error
 

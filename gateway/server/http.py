@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -20,6 +21,11 @@ _FORBIDDEN = ("\r", "\n", "\0")
 
 class ClientGone(ConnectionError):
     """The client has closed its connection; nobody waits for the answer."""
+
+
+class BadFraming(TimeoutError):
+    """A body's chunks are no HTTP. A TimeoutError, because aiohttp takes nothing else in silence while it discards the
+    rest of a body."""
 
 
 class Reply:
@@ -37,6 +43,8 @@ class Reply:
         self.status = 0
         self.started = False
         self.bytes_sent = 0
+        if isinstance(request.protocol, _Connection):
+            request.protocol.serve(request.content)
 
     def send(self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"") -> None:
         """The whole answer at once, its body left out where the request or the status wants none."""
@@ -123,16 +131,28 @@ ErrorReply = Callable[[web.BaseRequest, int, str], Reply]
 class _Connection(RequestHandler):
     """aiohttp's connection, whose own errors (a request that its parser refuses) are answered as S3's."""
 
-    __slots__ = ("_error_reply", "head_since")
+    __slots__ = ("_body", "_error_reply", "head_since")
 
     def __init__(self, manager: web.Server, error_reply: ErrorReply, **options: object) -> None:
         super().__init__(manager, loop=asyncio.get_running_loop(), **options)  # type: ignore[arg-type]
         self._error_reply = error_reply
         self.head_since: float | None = None
         """When the first byte of a head came that is not yet whole, by the loop's clock."""
+        self._body: StreamReader = EMPTY_PAYLOAD
+
+    def serve(self, body: StreamReader) -> None:
+        """The body of the request that is being answered."""
+        self._body = body
+        self._end_bad_body()
+
+    def _end_bad_body(self) -> None:
+        # aiohttp tells bad chunks to the next request alone. Behind a body that has not ended there is no other.
+        if self._messages and not self._body.is_eof():
+            self._body.set_exception(BadFraming())
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._end_bad_body()
         if self._waiter is None or self._waiter.done():
             self.head_since = None
         elif self.head_since is None:

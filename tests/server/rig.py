@@ -245,6 +245,18 @@ class Rig:
     async def fence(self, key: str) -> Fence:
         return await self.store.fence(key)
 
+    async def floor(self, key: str, floor: int) -> None:
+        """Wait until the floor of `key` is that."""
+        async with asyncio.timeout(BOUND_S):
+            while (await self.store.fence(key)).floor != floor:
+                await asyncio.sleep(0)
+
+    async def answered(self, count: int) -> None:
+        """Wait until that many requests have been answered, or given up, and logged."""
+        async with asyncio.timeout(BOUND_S):
+            while sum(line["event"] == "request" for line in self.log) < count:
+                await asyncio.sleep(0)
+
     async def events(self, key: str, kind: EventKind) -> list[Event]:
         return [event for event in await self.store.events(key, None, 1000) if event.kind is kind]
 
