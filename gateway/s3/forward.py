@@ -37,6 +37,8 @@ def forwarded_headers(
     for name, value in head.headers.pairs:
         if name in _NOT_FORWARDED and not (keep_md5 and name == "content-md5"):
             continue
+        if name == "x-amz-sdk-checksum-algorithm" and "x-amz-trailer" in head.headers:
+            continue  # it names a trailer that goes no further; S3 refuses the one without the other
         if name in without or name in SPOKEN or name in named_by_connection:
             continue
         if name.startswith((META, "x-forwarded-")):

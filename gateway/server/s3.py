@@ -162,7 +162,7 @@ class _Call:
 
     async def _serve(self) -> None:
         gateway, record = self._gateway, self.record
-        raw = self._request._message.raw_headers
+        raw = self._request.raw_headers
         if sum(len(n) + len(v) for n, v in raw) > gateway._limits.max_header_bytes:
             raise S3Error(
                 "RequestHeaderSectionTooLarge",
@@ -176,7 +176,7 @@ class _Call:
                 Reason.OVERLOADED, "The gateway serves as many requests as it may. Reduce your rate.", retry_after_s=1
             )
         self.head = head = parse_head(
-            self._request.method, self._request._message.path, Headers.of_raw(raw), gateway._suffixes
+            self._request.method, self._request.raw_path, Headers.of_raw(raw), gateway._suffixes
         )
         record.bucket, record.object_key = head.bucket, head.key
         self.caller = gateway._clients.authenticate(head, gateway._clock.wall())

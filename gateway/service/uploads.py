@@ -7,6 +7,7 @@ binding. When the floor rises past it, the upload is revoked, and aborted upstre
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -45,7 +46,8 @@ class Uploads:
         self._store = writes.fences.store
         self._upstream = writes.upstream
         self._kept_s = kept_s
-        self._keys: set[str] = set()
+        self._open: Counter[str] = Counter()
+        """How many uploads of a key are open or still to be aborted."""
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -54,14 +56,14 @@ class Uploads:
         """Read the open bindings, go on revoking; answers the keys that have any. Raises `StoreUnavailable`."""
         after: tuple[str, str, str] | None = None
         while page := await self._store.open_uploads(after, 1000):
-            self._keys.update(upload.fence_key for upload in page)
+            self._open.update(upload.fence_key for upload in page)
             last = page[-1]
             after = last.bucket, last.object_key, last.upload_id
-        self._wanted = set(self._keys)
+        self._wanted = set(self._open)
         self._wake.set()
         self._fences.on_progress = self._overtaken
         self._task = asyncio.create_task(self._revoke_for_ever())
-        return frozenset(self._keys)
+        return frozenset(self._open)
 
     async def stop(self) -> None:
         """End the revoking; what is left is taken up at the next start."""
@@ -89,7 +91,7 @@ class Uploads:
             except StoreUnavailable as error:
                 await self._abort(upload)
                 raise store_unavailable(error) from error
-            self._keys.add(write.key)
+            self._open[write.key] += 1
             if live.gate.floor > write.token:
                 # Overtaken between admission and binding: the raise could not see this upload.
                 self._overtaken(write.key)
@@ -177,6 +179,8 @@ class Uploads:
                 await self._store.close_upload(upload)
             except StoreUnavailable as error:
                 raise store_unavailable(error) from error
+            if upload.state in (UploadState.OPEN, UploadState.REVOKED):
+                self._ended(upload)
         return result
 
     # --- Complete's answers
@@ -214,6 +218,7 @@ class Uploads:
         # If it fails, the object is there all the same; what is lost is only the answer to a second Complete.
         with suppress(StoreUnavailable):
             await self._store.complete_upload(upload, etag)
+        self._ended(upload)
         return result
 
     async def _again(self, write: Write, upload: Upload) -> Result:
@@ -231,7 +236,7 @@ class Uploads:
     # --- revocation
 
     def _overtaken(self, key: FencingKey) -> None:
-        if key in self._keys:
+        if key in self._open:
             self._wanted.add(key)
             self._wake.set()
 
@@ -250,7 +255,7 @@ class Uploads:
                 try:
                     if not await self._revoke(FencingKey(key)):
                         self._wanted.add(key)
-                except (FenceError, StoreUnavailable):
+                except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     self._wanted.add(key)
             if loop.time() >= forget_at:
                 forget_at = loop.time() + FORGET_EVERY_S
@@ -268,6 +273,7 @@ class Uploads:
                 done = False
                 continue
             await self._store.mark_aborted(upload)
+            self._ended(upload)
             self._store.record(
                 Event(key, EventKind.UPLOAD_REVOKED, upload.token, floor, f"{upload.bucket}/{upload.object_key}")
             )
@@ -284,6 +290,11 @@ class Uploads:
         return result.answer is Answer.APPLIED or result.status == 404
 
     # --- small parts
+
+    def _ended(self, upload: Upload) -> None:
+        self._open[upload.fence_key] -= 1
+        if self._open[upload.fence_key] <= 0:
+            del self._open[upload.fence_key]
 
     async def _staged(self, request: UpstreamRequest) -> Result:
         """A request without a visible effect, its answer read whole. Raises `TryAgain` (UpstreamUnavailable)."""
