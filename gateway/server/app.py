@@ -51,6 +51,8 @@ class Parts:
     small_body_bytes: int = 65536
     completed_uploads_kept_s: float = 7 * 86400
     virtual_host_suffixes: tuple[str, ...] = ()
+    object_name: Callable[[str], str] = str
+    """The one name of an object that the store knows by several keys."""
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
     max_header_field_bytes: int = 16384
@@ -93,6 +95,7 @@ class Gateway:
             limits=parts.limits,
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
+            object_name=parts.object_name,
         )
         self._control = Control(self.fences, self.telemetry, self.readiness, parts.api_tokens)
         self._s3_server: Server | None = None

@@ -6,6 +6,7 @@ Nothing of a body is read, and no `100 Continue` sent, before the service has ad
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class S3Handler:
         limits: Limits,
         host_id: str,
         virtual_host_suffixes: tuple[str, ...] = (),
+        object_name: Callable[[str], str] = str,
     ) -> None:
         self._clients = clients
         self._rules = rules
@@ -80,6 +82,7 @@ class S3Handler:
         self._limits = limits
         self._host_id = host_id
         self._suffixes = virtual_host_suffixes
+        self._object_name = object_name
         self.running = 0
         self.draining = False
 
@@ -257,8 +260,9 @@ class _Call:
         head = self.head
         assert head.bucket is not None
         assert head.key is not None
-        mapping = self._gateway._rules.map(head.bucket, head.key)
-        write = self._understood(operation, mapping, head.bucket, head.key)
+        name = self._gateway._object_name(head.key)
+        mapping = self._gateway._rules.map(head.bucket, name)
+        write = self._understood(operation, mapping, head.bucket, name)
         if mapping.rule.mode is Mode.ENFORCE:
             result = await self._enforced(write, self._claimed())
         else:
@@ -375,7 +379,7 @@ class _Call:
         if body is None or not body.length:
             raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
         asked, quiet = parse_batch(await body.read())
-        mapped = [(one, gateway._rules.map(head.bucket, one.key)) for one in asked]
+        mapped = [(one, gateway._rules.map(head.bucket, gateway._object_name(one.key))) for one in asked]
         fenced = [(one, mapping) for one, mapping in mapped if mapping.rule.mode is Mode.ENFORCE]
         said = self._claimed() if fenced else NOTHING_CLAIMED
         if said.token is not None and said.key is None:
@@ -390,7 +394,8 @@ class _Call:
 
     def _refuse_scattered(self, bucket: str, fenced: list[tuple[BatchObject, Mapping]], token: Token) -> None:
         """A token without a key applies only where all objects map to one key (R7)."""
-        keys = {mapping.key or key_of_object(bucket, one.key) for one, mapping in fenced}
+        name = self._gateway._object_name
+        keys = {mapping.key or key_of_object(bucket, name(one.key)) for one, mapping in fenced}
         if len(keys) > 1:
             one, other = sorted(keys)[:2]
             raise Malformed(
@@ -406,7 +411,7 @@ class _Call:
     ) -> Write | FenceError | None:
         if mapping.rule.mode is Mode.OFF:
             return None
-        write = self._understood(operation, mapping, bucket, one.key)
+        write = self._understood(operation, mapping, bucket, self._gateway._object_name(one.key))
         if mapping.rule.mode is Mode.OBSERVE:
             await self._observe(write, mapping)
             return None
