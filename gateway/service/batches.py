@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from gateway.core.errors import FenceError
+from gateway.core.errors import FenceError, Outcome
 from gateway.core.write import ABSENT, FINAL_ERRORS, Answer
-from gateway.s3.errors import of_fence
+from gateway.s3.errors import S3Error, of_fence
 from gateway.s3.fencing import META
 from gateway.s3.forward import forwarded_headers
 from gateway.s3.request import RequestHead
@@ -133,10 +133,7 @@ class Batches:
             except UpstreamLost:
                 result = None
             if result is None or result.answer is Answer.LOST:
-                for item in sent:
-                    item.entry.state = None
-                    _passage(item).lost()
-                raise unavailable("its answer to a DeleteObjects was lost")
+                raise _lost(sent)
             if result.answer is Answer.REFUSED:
                 for item in sent:
                     _passage(item).refused()
@@ -157,7 +154,10 @@ class Batches:
 
     def _settled(self, sent: list[_Item], result: Result, errors: list[BatchError], quiet: bool) -> Result:
         """Each object is settled by its own element: deleted, refused, or an error that leaves it in doubt."""
-        deleted, failed = parse_batch_result(result.body)
+        try:
+            deleted, failed = parse_batch_result(result.body)
+        except S3Error:
+            raise _lost(sent) from None
         done = {key for key, _ in deleted}
         by_object = {(error.key, error.version_id): error for error in failed}
         for item in sent:
@@ -170,7 +170,18 @@ class Batches:
             else:
                 item.entry.state = None
                 _passage(item).lost()
+                if error is None:
+                    message = "The object store said nothing of this object. Send the request again."
+                    errors.append(BatchError(item.asked.key, item.asked.version_id, "InternalError", message))
         return _answer(deleted, [*failed, *errors], quiet, result.headers)
+
+
+def _lost(sent: list[_Item]) -> FenceError:
+    """Nobody knows which objects are gone: all are in doubt."""
+    for item in sent:
+        item.entry.state = None
+        _passage(item).lost()
+    return unavailable("its answer to a DeleteObjects was lost", Outcome.UNKNOWN)
 
 
 def _passage(item: _Item) -> Passage:

@@ -7,7 +7,7 @@ Nothing here decides. A body is streamed to its last piece, and what is withheld
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.core.errors import Outcome, Reason, TryAgain
@@ -105,6 +105,13 @@ async def result_of(response: UpstreamResponse) -> Result:
     body = await response.read(MAX_ANSWER_BYTES)
     code = error_code(body)
     return Result(response.status, response.headers, body, classify(response.status, code), code)
+
+
+def with_etag(result: Result) -> tuple[Result, str]:
+    """The answer to a Complete or a copy, whose 200 may come before its outcome: a success is one that names the ETag.
+    Without it (white space, and then nothing) the answer is lost."""
+    etag = find_text(result.body, "ETag") if result.answer is Answer.APPLIED else None
+    return (result if etag or result.answer is not Answer.APPLIED else replace(result, answer=Answer.LOST)), etag or ""
 
 
 def request_of(

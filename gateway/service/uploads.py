@@ -28,6 +28,7 @@ from gateway.service.sending import (
     result_of,
     send_at_hand,
     unavailable,
+    with_etag,
 )
 from gateway.service.writes import Writes, in_doubt
 from gateway.stores.base import Event, EventKind, StoreUnavailable, Upload, UploadState
@@ -154,18 +155,18 @@ class Uploads:
             with self._passage(write, live, entry) as passage:
                 passage.commit()
                 entry.state = None
+                result: Result | None = None
+                etag = ""
+                timeout_s = self._fences.timing.commit_timeout_assembly_s
                 try:
-                    result = await send_at_hand(
-                        self._upstream, request, data, self._fences.timing.commit_timeout_assembly_s
-                    )
+                    result, etag = with_etag(await send_at_hand(self._upstream, request, data, timeout_s))
                 except UpstreamNotReached as error:
                     passage.refused()
                     raise unavailable(str(error)) from error
                 except UpstreamLost:
-                    result = None
+                    pass
                 self._settle(passage, result)
             if result is not None and result.answer is Answer.APPLIED:
-                etag = find_text(result.body, "ETag") or ""
                 entry.state = _state(upload, etag, result.header("x-amz-version-id"))
                 return await self._completed(upload, result, etag)
             return await self._unclear(write, live, upload, result)

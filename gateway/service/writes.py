@@ -260,6 +260,8 @@ class Writes:
                     passage.commit()
                     try:
                         result = await send_at_hand(self.upstream, request, data, self._commit_timeout_s(write))
+                        if write.operation.name == "CopyObject":
+                            result, _ = with_etag(result)
                     except UpstreamNotReached as error:
                         passage.refused()
                         raise unavailable(str(error)) from error

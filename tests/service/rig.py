@@ -46,6 +46,8 @@ class Fault(Enum):
     SILENT = auto()
     """No answer before `answer` is called; then it is applied and answered."""
     NOT_REACHED = auto()
+    EMPTY_200 = auto()
+    """A 200 whose body breaks off before it says how it went; nothing is applied."""
 
 
 class FaultyUpstream(MemoryUpstream):
@@ -82,6 +84,8 @@ class FaultyUpstream(MemoryUpstream):
             self.late.append((request, body))
         if fault in (Fault.ERROR_500_APPLIED, Fault.ERROR_500_DROPPED):
             return MemoryResponse(500, [], b"<Error><Code>InternalError</Code></Error>")
+        if fault is Fault.EMPTY_200:
+            return MemoryResponse(200, [], b"   ")
         if fault is Fault.REFUSED_403:
             return MemoryResponse(403, [], b"<Error><Code>AccessDenied</Code></Error>")
         raise UpstreamLost("connection reset")

@@ -79,7 +79,7 @@ def test_a_pending_hand_over_is_that_objects_error_and_nobody_waits() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST_DROPPED, Fault.ERROR_500_DROPPED], ids=lambda f: f.name)
+@pytest.mark.parametrize("fault", [Fault.LOST_DROPPED, Fault.ERROR_500_DROPPED, Fault.EMPTY_200], ids=lambda f: f.name)
 def test_a_lost_answer_leaves_every_object_in_doubt(fault) -> None:
     """The hand-overs of all their keys wait for the settle time-out."""
 

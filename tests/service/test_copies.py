@@ -69,6 +69,19 @@ def test_a_stale_copy_is_refused_by_its_destination() -> None:
     run(main())
 
 
+def test_a_200_without_an_outcome_leaves_a_copy_in_doubt() -> None:
+    """G5 for copies."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        r.upstream.faults = [Fault.EMPTY_200]
+        assert (await refusal(copy(r, 7, "renders/k/copy"))).reason is Reason.IN_DOUBT
+        assert r.fences.unsettled("k")
+
+    run(main())
+
+
 def test_replaced_metadata_is_the_clients() -> None:
     """With REPLACE nothing of the source's is looked at."""
 

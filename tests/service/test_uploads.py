@@ -142,6 +142,19 @@ def test_a_complete_in_doubt_is_answered_by_the_uploads_nonce_and_settled_by_tim
     run(main())
 
 
+def test_a_200_without_an_outcome_leaves_a_complete_in_doubt() -> None:
+    """G5: white space keeps the connection alive and promises nothing."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        r.upstream.faults = [Fault.EMPTY_200]
+        assert (await refusal(r.complete(upload_id, etag=etag))).reason is Reason.IN_DOUBT
+        assert r.fences.unsettled("j")
+
+    run(main())
+
+
 def test_a_lost_complete_that_is_sent_again_is_found_to_have_succeeded() -> None:
     """The first answer is lost and lands late; the retry's NoSuchUpload is looked into."""
 
