@@ -41,6 +41,7 @@ from gateway.service.sending import (
     send_at_hand,
     stream,
     unavailable,
+    with_etag,
 )
 from gateway.stores.base import StoreUnavailable
 from gateway.upstream.base import (

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.service.copies import copy_source, prepare_copy
-from tests.service.rig import BUCKET, JOB, refusal, rig
+from tests.service.rig import BUCKET, JOB, Fault, refusal, rig
 from tests.virtual_time import run
 
 CUSTOM = (("x-amz-meta-colour", "blue"), ("content-type", "video/mp4"), ("cache-control", "no-store"))
