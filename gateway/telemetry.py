@@ -31,7 +31,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.JSONRenderer(serializer=_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
 
@@ -74,7 +74,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._log = structlog.get_logger()
+        self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._requests = Counter(
             "fencing_requests", "S3 requests answered.", ["operation", "status"], registry=registry
         )
