@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 import orjson
 
-from gateway.cli.settings import config_options, fail, settings_of
+from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, settings_of
 from gateway.cli.show import print_json, printable
 from gateway.config import split_listen
 from gateway.config_source import API_TOKEN_VARIABLE, URL_VARIABLE
@@ -23,7 +23,6 @@ from gateway.config_source import API_TOKEN_VARIABLE, URL_VARIABLE
 TIMEOUT_S = 60.0
 """Longer than a gateway waits for a hand-over before it answers 503."""
 MAX_PAGE = 1000
-REFUSED, UNREACHABLE = 1, 3
 
 Json = dict[str, Any]
 

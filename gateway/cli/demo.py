@@ -12,9 +12,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.control_client import REFUSED, UNREACHABLE
 from gateway.cli.demo_incident import DemoFault, Endpoint, play, tied_process
-from gateway.cli.settings import fail
+from gateway.cli.settings import REFUSED, UNREACHABLE, fail
 from gateway.cli.show import print_json
 from gateway.clock import SystemClock
 from gateway.credentials_file import ready_made_credentials

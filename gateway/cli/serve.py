@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from gateway.cli.settings import config_options, fail, settings_of
+from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
 from gateway.config import Settings
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
@@ -18,8 +18,6 @@ from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
-
-UNREACHABLE = 3
 
 
 @click.command()

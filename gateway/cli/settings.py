@@ -1,4 +1,4 @@
-"""The configuration as commands take it: `--config` and `--set`."""
+"""What commands share: the configuration as `--config` and `--set` give it, and the exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from gateway.config import ConfigError, Settings, load
 
-USAGE = 2
+REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 
 _Command = Callable[..., Any]
 
