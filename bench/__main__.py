@@ -63,7 +63,7 @@ async def run(scale: Scale, only: str, progress: Progress) -> list[Outcome]:
             if refusals:
                 await steps.step("refusals", measure_refusals(bench, generator, scale))
             for number, row in enumerate(wanted):
-                await steps.step(row.title, measure(bench, generator, row, number))
+                await steps.step(row.title, measure(bench, generator, row, number, scale.row_s))
     return steps.outcomes
 
 

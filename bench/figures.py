@@ -13,6 +13,7 @@ class Figures:
     """One row, through one door. None: not measured, or without a meaning there."""
 
     door: str
+    rounds: int
     per_s: float
     """Requests a second."""
     gb_per_s: float | None = None
@@ -36,6 +37,7 @@ def figures(
     cpu_s = median(s.cpu_s / s.requests for s in samples) if measured else None
     return Figures(
         door=door,
+        rounds=len(samples),
         per_s=per_s,
         gb_per_s=per_s * size_bytes / 1e9 if large else None,
         median_ms=1000 * took_s[len(took_s) // 2],

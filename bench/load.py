@@ -154,7 +154,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     async def ask(self, request: _Request) -> int:
         """The status of the answer, once it has come whole. Raises `NotMeasured`."""
-        answer = self._answer = self._loop.create_future()
+        answer: asyncio.Future[int] = self._loop.create_future()
+        self._answer = answer
         self._transport.write(request.first)
         for _ in range(request.times):
             await self._drained.wait()
