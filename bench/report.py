@@ -14,8 +14,9 @@ from bench.figures import Figures, Outcome, Verdict, ratio
 
 NOTE = (
     "CPU is that of the one process, median over the rounds. Store, gateway and load generator share this machine: "
-    "compare the lines of a row with each other, absolute rates tell little, and little can be read from ratios where 'bare' beats 'direct'. 'direct' shows times and rates as they "
-    "are, the other lines what they add to these, and their part of that throughput."
+    "compare the lines of a row with each other; absolute rates tell little, and so does a ratio where 'bare' beats "
+    "'direct'. 'direct' shows times and rates as they are, the other lines what they add to these, and their part of "
+    "that throughput."
 )
 
 
