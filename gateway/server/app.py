@@ -51,8 +51,6 @@ class Parts:
     small_body_bytes: int = 65536
     completed_uploads_kept_s: float = 7 * 86400
     virtual_host_suffixes: tuple[str, ...] = ()
-    object_name: Callable[[str], str] = str
-    """The one name of an object that the store knows by several keys."""
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
     max_header_field_bytes: int = 16384
@@ -95,13 +93,12 @@ class Gateway:
             limits=parts.limits,
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
-            object_name=parts.object_name,
         )
         self._control = Control(self.fences, self.telemetry, self.readiness, parts.api_tokens)
         self._s3_server: Server | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_runner: web.AppRunner | None = None
-        self._drain_until = 0.0
+        self._hurried = False
         self.s3_port = 0
         self.control_port = 0
 
@@ -118,7 +115,7 @@ class Gateway:
             self._progress.start()
             await self._listen()
         except BaseException:
-            await self._close(clean=False)
+            await self._close(clean=parts.store_start.clean)  # nothing has been sent
             raise
         self.readiness.reason = None
         self.telemetry.event("started", s3_port=self.s3_port, control_port=self.control_port)
@@ -153,15 +150,15 @@ class Gateway:
         if self._s3_listener is not None:
             self._s3_listener.close()
         self.handler.draining = True
-        self._drain_until = parts.clock.monotonic() + parts.drain_timeout_s
+        deadline = parts.clock.monotonic() + parts.drain_timeout_s
         # A counter on the hot path is cheaper than an event.
-        while self.handler.running and parts.clock.monotonic() < self._drain_until:  # noqa: ASYNC110
+        while self.handler.running and not self._hurried and parts.clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_LOOK_S)
         await self._close(clean=True)
 
     def stop_waiting(self) -> None:
         """End the drain at once; what is running is cut."""
-        self._drain_until = 0.0
+        self._hurried = True
 
     async def _close(self, *, clean: bool) -> None:
         parts = self._parts
@@ -175,8 +172,9 @@ class Gateway:
         await self.uploads.stop()
         await self.writes.close()
         unsettled = self.fences.unsettled()
+        clean = clean and not unsettled and not self.fences.earlier_run_unsettled
         await parts.upstream.close()
-        await parts.store.stop(clean=clean and not unsettled)
+        await parts.store.stop(clean=clean)
         for stop_backend in parts.backends:
             await stop_backend()
-        self.telemetry.event("stopped", clean=clean and not unsettled, unsettled=len(unsettled))
+        self.telemetry.event("stopped", clean=clean, unsettled=len(unsettled))

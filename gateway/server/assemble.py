@@ -23,7 +23,6 @@ from gateway.upstream.base import Capabilities
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import AwsCredentials, CredentialsProvider, StaticCredentials
 from gateway.upstream.embedded import EmbeddedStore
-from gateway.upstream.names import filed_name
 from gateway.upstream.probe import FixedCapabilities, Prober
 
 CREDENTIALS_FILE = "s3-credentials.json"
@@ -66,7 +65,6 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             small_body_bytes=settings.fencing.small_body_bytes,
             completed_uploads_kept_s=settings.fencing.completed_uploads_kept_s,
             virtual_host_suffixes=tuple(suffix.lower().lstrip(".") for suffix in settings.s3.virtual_host_suffix),
-            object_name=filed_name if settings.upstream.url == "embedded" else str,
             s3_address=split_listen(settings.s3.listen),
             control_address=split_listen(settings.control.listen),
             max_header_field_bytes=settings.s3.max_header_field_bytes,

@@ -171,7 +171,10 @@ class Control:
         """Shut out the token that holds the floor, too."""
         key = self._key(request, operator=True)
         _, reason = await _token_and_reason(request, token=False, reason=True)
-        floor = (await self._fences.state(key)).floor
+        fence = await self._fences.state(key)
+        floor = fence.floor
+        if floor and fence.sealed_token == floor:
+            return _json(self._fence(fence))
         if not floor:
             raise Problem(404, "not-found", f"{key!r} has no floor: no token has been seen for it", key=key)
         event = Event(key, EventKind.SEALED, floor, floor, f"operator: {reason}")

@@ -6,7 +6,6 @@ Nothing of a body is read, and no `100 Continue` sent, before the service has ad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -67,7 +66,6 @@ class S3Handler:
         limits: Limits,
         host_id: str,
         virtual_host_suffixes: tuple[str, ...] = (),
-        object_name: Callable[[str], str] = str,
     ) -> None:
         self._clients = clients
         self._rules = rules
@@ -82,7 +80,6 @@ class S3Handler:
         self._limits = limits
         self._host_id = host_id
         self._suffixes = virtual_host_suffixes
-        self._object_name = object_name
         self.running = 0
         self.draining = False
 
@@ -260,14 +257,14 @@ class _Call:
         head = self.head
         assert head.bucket is not None
         assert head.key is not None
-        name = self._gateway._object_name(head.key)
+        name = await self._gateway._writes.name(head.bucket, head.key)
         mapping = self._gateway._rules.map(head.bucket, name)
         write = self._understood(operation, mapping, head.bucket, name)
         if mapping.rule.mode is Mode.ENFORCE:
             result = await self._enforced(write, self._claimed())
         else:
             if mapping.rule.mode is Mode.OBSERVE:
-                await self._observe(write, mapping)
+                await self._observe(write)
             result = await self._unfenced(write)
         self._send_result(operation, result, write)
 
@@ -350,7 +347,7 @@ class _Call:
 
     # --- mode observe
 
-    async def _observe(self, write: Write, mapping: Mapping) -> None:
+    async def _observe(self, write: Write) -> None:
         """What enforcement would have said, on a shadow floor; nothing is refused, whatever fails."""
         gateway = self._gateway
         try:
@@ -379,12 +376,16 @@ class _Call:
         if body is None or not body.length:
             raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
         asked, quiet = parse_batch(await body.read())
-        mapped = [(one, gateway._rules.map(head.bucket, gateway._object_name(one.key))) for one in asked]
-        fenced = [(one, mapping) for one, mapping in mapped if mapping.rule.mode is Mode.ENFORCE]
+        named = [(one, await gateway._writes.name(head.bucket, one.key)) for one in asked]
+        mapped = [(one, name, gateway._rules.map(head.bucket, name)) for one, name in named]
+        fenced = [(name, mapping) for _, name, mapping in mapped if mapping.rule.mode is Mode.ENFORCE]
         said = self._claimed() if fenced else NOTHING_CLAIMED
         if said.token is not None and said.key is None:
             self._refuse_scattered(head.bucket, fenced, said.token)
-        writes = [(one, await self._batch_write(operation, head.bucket, one, mapping, said)) for one, mapping in mapped]
+        writes = [
+            (one, await self._batch_write(self._understood(operation, mapping, head.bucket, name), said))
+            for one, name, mapping in mapped
+        ]
         self.record.decision = "admitted" if fenced else "passed"
         self.record.token, self.record.fence_key = said.token, said.key
         result = await gateway._batches.delete(
@@ -392,10 +393,9 @@ class _Call:
         )
         self._send_result(operation, result, None)
 
-    def _refuse_scattered(self, bucket: str, fenced: list[tuple[BatchObject, Mapping]], token: Token) -> None:
+    def _refuse_scattered(self, bucket: str, fenced: list[tuple[str, Mapping]], token: Token) -> None:
         """A token without a key applies only where all objects map to one key (R7)."""
-        name = self._gateway._object_name
-        keys = {mapping.key or key_of_object(bucket, name(one.key)) for one, mapping in fenced}
+        keys = {mapping.key or key_of_object(bucket, name) for name, mapping in fenced}
         if len(keys) > 1:
             one, other = sorted(keys)[:2]
             raise Malformed(
@@ -406,14 +406,12 @@ class _Call:
                 argument=("X-Fencing-Token", str(token)),
             )
 
-    async def _batch_write(
-        self, operation: Operation, bucket: str, one: BatchObject, mapping: Mapping, said: Claimed
-    ) -> Write | FenceError | None:
-        if mapping.rule.mode is Mode.OFF:
+    async def _batch_write(self, write: Write, said: Claimed) -> Write | FenceError | None:
+        """One object's write; the refusal that its head has earned; None where no fence covers it."""
+        if write.rule.mode is Mode.OFF:
             return None
-        write = self._understood(operation, mapping, bucket, self._gateway._object_name(one.key))
-        if mapping.rule.mode is Mode.OBSERVE:
-            await self._observe(write, mapping)
+        if write.rule.mode is Mode.OBSERVE:
+            await self._observe(write)
             return None
         try:
             self._named(write, said)

@@ -6,6 +6,7 @@ All decisions are `gateway.core.gate`'s. Here they meet the store, the clock and
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -206,9 +207,9 @@ class Fences:
         self.settled_by_timeout = 0
         self._live: OrderedDict[FencingKey, LiveGate] = OrderedDict()
         self._loading: dict[FencingKey, asyncio.Task[Fence]] = {}
-        self._unsettled_until = float("-inf")
+        self._unsettled_until = -math.inf
         self._keys_with_uploads: frozenset[str] = frozenset()
-        self._unsettled_uploads_until = float("-inf")
+        self._unsettled_uploads_until = -math.inf
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
         """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
 
@@ -218,6 +219,12 @@ class Fences:
         self._unsettled_until = now + self.timing.settle_timeout_s
         self._unsettled_uploads_until = now + self.timing.settle_timeout_assembly_s
         self._keys_with_uploads = keys_with_uploads
+
+    @property
+    def earlier_run_unsettled(self) -> bool:
+        """Whether something that an earlier run sent may still land: then this run's stop is not clean either."""
+        until = max(self._unsettled_until, self._unsettled_uploads_until if self._keys_with_uploads else -math.inf)
+        return self.clock.monotonic() < until
 
     async def admit(
         self, key: FencingKey, token: Token, *, cause: str, request_id: str = "", wait_s: float | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata
+from gateway.core.names import filed_name
 from gateway.core.write import (
     ABSENT,
     CONDITION_FAILED_STATUS,
@@ -102,6 +103,14 @@ class Writes:
         self.small_body_bytes = small_body_bytes
         self._require_conditional = require_conditional
         self._chases: set[asyncio.Task[None]] = set()
+
+    async def name(self, bucket: str, object_key: str) -> str:
+        """The one name by which the fence knows an object. A store that files objects as paths takes several keys for
+        one; until it has been seen not to, a stray slash must not lead around a fence."""
+        filed = filed_name(object_key)
+        if filed == object_key or not (await self._capabilities.of_bucket(bucket)).files_paths:
+            return object_key
+        return filed
 
     # --- the way of a write
 

@@ -118,6 +118,8 @@ class Capabilities:
     conditional_delete: bool = False
     bare_etag: bool = False
     """`If-Match` is understood only without the ETag's quotes."""
+    files_paths: bool = True
+    """`a//b` is the object `a/b` (`gateway.core.names`). Believed until seen otherwise."""
 
 
 class CapabilitySource(Protocol):

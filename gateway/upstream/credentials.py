@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
-from aiobotocore.session import get_session
 
 from gateway.s3.sigv4 import Credentials
 
@@ -52,6 +51,9 @@ class AwsCredentials:
     Requests never wait for that. While fetching fails the old ones stay in use, and it is logged."""
 
     def __init__(self, refresh_interval_s: float = 60.0) -> None:
+        # Here and not above: it takes a second, which only those with AWS need to spend.
+        from aiobotocore.session import get_session  # noqa: PLC0415
+
         self._session = get_session()
         self._refresh_interval_s = refresh_interval_s
         self._source: Any = None

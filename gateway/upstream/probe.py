@@ -94,14 +94,21 @@ class _Probe:
             if first.outcome is not Answer.APPLIED:
                 # Not even absence can be demanded; see whether writing works at all.
                 await self._plain_put()
-                return Capabilities()
+                return Capabilities(files_paths=await self._files_paths())
+            files_paths = await self._files_paths()
             bare = await self._put_honours(first.etag)
             if bare is None:
-                return Capabilities()
+                return Capabilities(files_paths=files_paths)
             copies = await self._copy_honours(bare)
-            return Capabilities(True, copies, await self._delete_honours(bare), bare_etag=bare)
+            deletes = await self._delete_honours(bare)
+            return Capabilities(True, copies, deletes, bare_etag=bare, files_paths=files_paths)
         finally:
             await self._clean_up()
+
+    async def _files_paths(self) -> bool:
+        """Whether the scratch object is found under another spelling of its key."""
+        answer = await self._send("HEAD", [], key=self._key.replace("/", "//"))
+        return answer.status == 200
 
     async def _plain_put(self) -> str:
         answer = await self._send("PUT", [], b"plain")
@@ -154,10 +161,16 @@ class _Probe:
         return answer.outcome is Answer.REFUSED and answer.status in (404, 409, 412)
 
     async def _send(
-        self, method: str, headers: Sequence[tuple[str, str]], body: bytes = b"", query: str = ""
+        self,
+        method: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        query: str = "",
+        key: str | None = None,
     ) -> _Answer:
         digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
-        request = UpstreamRequest(method, self._bucket, self._key, query, tuple(headers), digest)
+        request = UpstreamRequest(method, self._bucket, key or self._key, query, tuple(headers), digest)
         try:
             response = await self._upstream.send(request, body, TIMEOUT_S)
             data = await response.read(65536)

@@ -24,7 +24,14 @@ from gateway.service.fences import Timing
 from gateway.stores.base import Event, EventKind, Fence, Store
 from gateway.stores.memory import MemoryStore
 from gateway.telemetry import configure_logging
-from gateway.upstream.base import Capabilities, Upstream, UpstreamExchange, UpstreamRequest, UpstreamResponse
+from gateway.upstream.base import (
+    Capabilities,
+    CapabilitySource,
+    Upstream,
+    UpstreamExchange,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 from gateway.upstream.memory import MemoryUpstream, StoredObject
@@ -269,6 +276,7 @@ async def running(
     rules: Iterable[Rule] = (),
     clients: Iterable[Client] = (Client(CREDENTIALS),),
     timing: Timing = QUICK,
+    capabilities: CapabilitySource | None = None,
     **parts: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway on a free port of loopback, by default over stores in memory with one bucket, its log captured."""
@@ -282,7 +290,7 @@ async def running(
             store=store,
             store_start=await store.start("rules"),
             upstream=watched,
-            capabilities=FixedCapabilities(Capabilities(True, True, True)),
+            capabilities=capabilities or FixedCapabilities(Capabilities(True, True, True, files_paths=False)),
             rules=Ruleset(list(rules)),
             clients=tuple(clients),
             clock=clock,

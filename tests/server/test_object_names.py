@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from gateway.config import load
-from gateway.server.assemble import start_gateway
-from gateway.upstream.names import filed_name
+from gateway.clock import SystemClock
+from gateway.upstream.base import Capabilities
+from gateway.upstream.probe import FixedCapabilities, Prober
 from tests.conftest import StoreServer
 from tests.server.rig import Rig, real, rule, running
 
@@ -29,7 +28,8 @@ def bucket(store_server: StoreServer) -> str:
 @pytest.fixture
 async def rig(store_server: StoreServer, bucket: str) -> AsyncIterator[Rig]:
     rules = [rule("renders/{job}/**", "{job}")]
-    async with running(upstream=real(store_server), rules=rules, object_name=filed_name) as rig:
+    upstream = real(store_server)
+    async with running(upstream=upstream, rules=rules, capabilities=Prober(upstream, SystemClock())) as rig:
         assert (await rig.ask("PUT", f"/{bucket}/{KEY}", [("x-fencing-token", "34")], b"fenced")).status == 200
         yield rig
 
@@ -64,16 +64,16 @@ async def test_an_object_without_a_rule_is_one_too(rig: Rig, store_server: Store
     assert got["Body"].read() == b"newer"
 
 
-async def test_the_embedded_store_is_fenced_so(tmp_path: Path) -> None:
-    """A gateway assembled over its embedded store knows how that store files its objects."""
-    overrides = {
-        "s3.listen": "127.0.0.1:0",
-        "control.listen": "127.0.0.1:0",
-        "store.url": f"sqlite:{tmp_path}/gateway.db",
-        "upstream.directory": str(tmp_path / "store"),
-    }
-    gateway = await start_gateway(load(None, {}, overrides))
-    try:
-        assert gateway.handler._object_name("a//b/") == "a/b"
-    finally:
-        await gateway.stop()
+async def test_a_store_that_tells_keys_apart_keeps_them_apart() -> None:
+    """S3 knows `a//b` and `a/b` as two objects, and so does the fence."""
+    async with running(rules=[rule("renders/{job}/**", "{job}")]) as rig:
+        assert (await rig.ask("PUT", "/b/renders/7/frame", [("x-fencing-token", "34")], b"fenced")).status == 200
+        assert (await rig.ask("PUT", "/b//renders/7/frame", [], b"another")).status == 200
+
+
+async def test_until_a_store_has_been_probed_keys_are_taken_for_paths() -> None:
+    """What nobody knows must not lead around the fence."""
+    unknown = FixedCapabilities(Capabilities())
+    async with running(rules=[rule("renders/{job}/**", "{job}")], capabilities=unknown) as rig:
+        assert (await rig.ask("PUT", "/b/renders/7/frame", [("x-fencing-token", "34")], b"fenced")).status == 200
+        assert (await rig.ask("PUT", "/b//renders/7/frame", [], b"another")).status == 428

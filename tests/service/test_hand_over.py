@@ -431,3 +431,17 @@ def test_keys_with_open_uploads_wait_for_the_longer_timeout() -> None:
         assert seconds == pytest.approx(270, abs=0.1)
 
     run(main())
+
+
+def test_a_stop_while_an_earlier_run_is_unsettled_is_not_clean() -> None:
+    """R5: what the crashed run sent may still land after a second, orderly run has come and gone."""
+
+    async def main() -> None:
+        r = await rig()
+        await _crashed(r, fault=Fault.LOST_LATE)
+        r = await rig(store=r.store, upstream=r.upstream)
+        assert r.fences.earlier_run_unsettled
+        await asyncio.sleep(31)
+        assert not r.fences.earlier_run_unsettled
+
+    run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.upstream.names import filed_name
+from gateway.core.names import filed_name
 
 
 @pytest.mark.parametrize("key", ["a/b", "/a/b", "a//b", "a\\b", "a/b/", "\\a//\\b//"])
