@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from typing import Protocol
@@ -27,5 +28,10 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
+    def __init__(self) -> None:
+        # One draw for the process and a count: as unique as a draw for each, without a system call.
+        self._drawn = secrets.token_hex(12)
+        self._nonces = itertools.count(1)
+
     def nonce(self) -> str:
-        return secrets.token_hex(12)
+        return f"{self._drawn}{next(self._nonces):x}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from pathlib import Path
 
@@ -39,6 +40,8 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
     gateway = await start_gateway(settings)
+    gc.collect()
+    gc.freeze()  # what is there now stays; each later collection need not look at it again
     if not quiet:
         click.echo(_welcome(settings, gateway))
     await told_to_stop.wait()

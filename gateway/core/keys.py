@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import NewType
 from urllib.parse import quote, unquote_to_bytes
@@ -77,6 +78,7 @@ def key_of_object(bucket: str, object_key: str) -> FencingKey:
     return FencingKey(f"{OBJECT_NAMESPACE}{bucket}/{object_key}")
 
 
+@lru_cache(maxsize=4096)
 def key_in_metadata(key: str) -> str:
     """The key as the stored object carries it: percent-encoded ASCII, or its hash if that is long.
 

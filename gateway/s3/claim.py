@@ -38,6 +38,7 @@ _READ_ONCE = frozenset((*_REQUIRED, "X-Amz-Content-Sha256", "X-Amz-Security-Toke
 _PAYLOAD = re.compile(
     f"[0-9a-fA-F]{{64}}|{UNSIGNED_PAYLOAD}|{STREAMING_SIGNED}(-TRAILER)?|{STREAMING_UNSIGNED_TRAILER}"
 )
+_SIGNATURE = re.compile(r"(?:^|,)\s*Signature=([^,]+)")
 _AMZ_DATE = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([01][0-9]|2[0-3])([0-5][0-9])([0-5][0-9])Z")
 _SCOPE_DATE = re.compile("[0-9]{8}")
 _EXPIRES = re.compile("-?[0-9]{1,18}")
@@ -104,13 +105,11 @@ def _claim_of_header(head: RequestHead, authorization: str) -> Claim:
         if scheme == "AWS" or scheme.startswith("AWS4-"):
             raise _unsupported_mechanism()
         raise S3Error("InvalidArgument", "Unsupported Authorization Type", ArgumentName="Authorization")
-    items = [item.strip().partition("=") for item in components.split(",")]
-    parts = {name: value for name, _, value in items if value}
-    if len(items) != 3 or parts.keys() != {"Credential", "SignedHeaders", "Signature"}:
-        raise _malformed(
-            False, "the authorization header requires three components: Credential, SignedHeaders, and Signature."
-        )
-    access_key, day, region, service = _split_credential(parts["Credential"], presigned=False)
+    found = _SIGNATURE.search(components)
+    if found is None:
+        raise _not_three_components()
+    signature = found[1].strip()
+    access_key, day, region, service, signed_headers = _signer(components[: found.start()] + components[found.end() :])
     amz_date, timestamp = _time_of_header(head)
     payload = head.headers.get("x-amz-content-sha256")
     if payload is None:
@@ -120,14 +119,33 @@ def _claim_of_header(head: RequestHead, authorization: str) -> Claim:
         date=day,
         region=region,
         service=service,
-        signed_headers=tuple(parts["SignedHeaders"].lower().split(";")),
-        signature=parts["Signature"],
+        signed_headers=signed_headers,
+        signature=signature,
         timestamp=timestamp,
         amz_date=amz_date,
         expires_s=None,
         presigned=False,
         session_token=head.headers.get("x-amz-security-token"),
         payload=_checked_payload(payload),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _signer(components: str) -> tuple[str, str, str, str, tuple[str, ...]]:
+    """Credential and signed headers, which are the same in request after request of one client."""
+    items = [item.strip().partition("=") for item in components.strip(" ,").split(",")]
+    parts = {name: value for name, _, value in items if value}
+    if len(items) != 2 or parts.keys() != {"Credential", "SignedHeaders"}:
+        raise _not_three_components()
+    return (
+        *_split_credential(parts["Credential"], presigned=False),
+        tuple(parts["SignedHeaders"].lower().split(";")),
+    )
+
+
+def _not_three_components() -> S3Error:
+    return _malformed(
+        False, "the authorization header requires three components: Credential, SignedHeaders, and Signature."
     )
 
 
@@ -198,6 +216,7 @@ def _time_of_header(head: RequestHead) -> tuple[str, float]:
         raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header") from error
 
 
+@lru_cache(maxsize=64)
 def _epoch_of(amz_date: str) -> float | None:
     match = _AMZ_DATE.fullmatch(amz_date)
     if match is None:

@@ -59,17 +59,18 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
                 "this client with require_signed_token = false.",
                 argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
             )
-    token = _only(headers, TOKEN_HEADERS, Reason.TOKEN_INVALID)
-    key = _only(headers, KEY_HEADERS, Reason.KEY_INVALID)
+    fields = [pair for pair in headers.pairs if pair[0] in SPOKEN]
+    token = _only(fields, TOKEN_HEADERS, Reason.TOKEN_INVALID)
+    key = _only(fields, KEY_HEADERS, Reason.KEY_INVALID)
     return Claimed(
         None if token is None else parse_token(token[1], token[0]),
         None if key is None else parse_key(key[1], key[0]),
     )
 
 
-def _only(headers: Headers, names: Iterable[str], reason: Reason) -> tuple[str, str] | None:
+def _only(spoken: list[tuple[str, str]], names: tuple[str, ...], reason: Reason) -> tuple[str, str] | None:
     """The one field that speaks, over all its equal names."""
-    fields = [(name, value) for name in names for value in headers.all(name)]
+    fields = [pair for pair in spoken if pair[0] in names]
     if len(fields) > 1:
         shown = ", ".join(name for name, _ in fields)
         raise Malformed(

@@ -289,7 +289,9 @@ def recognise(head: RequestHead) -> Operation:
         _refuse_unknown_parameters(names, subresource)
         _refuse_reaching_further(head)
     for row in _INDEX.get((head.method, level, subresource), ()):
-        if all(name in names for name in row.requires) and (row.header is None or row.header in head.headers):
+        if (not row.requires or all(name in names for name in row.requires)) and (
+            row.header is None or row.header in head.headers
+        ):
             return row
     raise S3Error(
         "MethodNotAllowed",

@@ -24,15 +24,15 @@ class Headers:
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = tuple(pairs)
-        first: dict[str, str] = {}
-        for name, value in self.pairs:
-            first.setdefault(name, value)
-        self._first = first
+        self._first = dict(self.pairs)
+        if len(self._first) < len(self.pairs):
+            for name, value in reversed(self.pairs):
+                self._first[name] = value
 
     @classmethod
     def of_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
         """From the wire's bytes."""
-        return cls((n.decode("latin-1").lower(), v.decode("utf-8", "surrogateescape")) for n, v in raw)
+        return cls([(n.decode("latin-1").lower(), v.decode("utf-8", "surrogateescape")) for n, v in raw])
 
     def get(self, name: str) -> str | None:
         """The first field of that (lower-case) name."""

@@ -60,13 +60,9 @@ def verify(head: RequestHead, claim: Claim, credentials: Credentials, now: float
     Raises `S3Error`: RequestTimeTooSkewed; AccessDenied if it is expired, not yet valid, or leaves the host or
     an `x-amz-*` header unsigned; SignatureDoesNotMatch."""
     _check_time(claim, now)
-    names = sorted(claim.signed_headers)
-    wanted = frozenset(names)
+    names, wanted = _sorted_names(claim.signed_headers)
     _check_coverage(head, wanted)
-    values: dict[str, str] = {}
-    for name, value in head.headers.pairs:
-        if name in wanted:
-            _add(values, name, value)
+    values = _canonical_values(pair for pair in head.headers.pairs if pair[0] in wanted)
     if len(values) < len(wanted):
         raise _does_not_match(claim)
     key = signing_key(credentials.secret_key, claim.date, claim.region, claim.service)
@@ -101,11 +97,8 @@ def sign_headers(
     added = [("x-amz-date", amz_date), ("x-amz-content-sha256", payload_hash)]
     if credentials.session_token is not None:
         added.append(("x-amz-security-token", credentials.session_token))
-    values = {"host": host}
-    for pairs in (headers, added):
-        for name, value in pairs:
-            if name not in UNSIGNED_HEADERS:
-                _add(values, name, value)
+    signed = [pair for pair in (("host", host), *headers, *added) if pair[0] not in UNSIGNED_HEADERS]
+    values = _canonical_values(signed)
     names = sorted(values)
     day = amz_date[:8]
     scope = f"{day}/{region}/{service}/{TERMINATOR}"
@@ -136,9 +129,7 @@ def presign(
 
     Who uses the URL has to send all of `headers` (lower-case names, without `host`)."""
     amz_date = format_amz_date(int(now))
-    values = {"host": host}
-    for name, value in headers:
-        _add(values, name, value)
+    values = _canonical_values((("host", host), *headers))
     names = sorted(values)
     scope = f"{amz_date[:8]}/{region}/s3/{TERMINATOR}"
     parameters = {
@@ -273,14 +264,23 @@ def _signature(key: bytes, amz_date: str, scope: str, canonical: bytes) -> str:
     return hmac.digest(key, _bytes(string_to_sign), "sha256").hex()
 
 
-def _add(values: dict[str, str], name: str, value: str) -> None:
-    """Put a field in its canonical form; several of one name are joined."""
-    # Whitespace is what ASCII calls so: a no-break space is part of the value, whatever str.split() says.
-    if value.isascii():
-        value = " ".join(value.split())
-    else:
-        value = b" ".join(_bytes(value).split()).decode("utf-8", "surrogateescape")
-    values[name] = f"{values[name]},{value}" if name in values else value
+@lru_cache(maxsize=1024)
+def _sorted_names(signed_headers: tuple[str, ...]) -> tuple[list[str], frozenset[str]]:
+    return sorted(signed_headers), frozenset(signed_headers)
+
+
+def _canonical_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Fields in their canonical form; several of one name are joined."""
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        # Whitespace is what ASCII calls so: a no-break space is part of the value, whatever str.split() says.
+        if value.isascii():
+            if " " in value or "\t" in value or not value.isprintable():
+                value = " ".join(value.split())  # noqa: PLW2901
+        else:
+            value = b" ".join(_bytes(value).split()).decode("utf-8", "surrogateescape")  # noqa: PLW2901
+        values[name] = f"{values[name]},{value}" if name in values else value
+    return values
 
 
 def _encode(raw: str) -> str:

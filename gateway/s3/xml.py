@@ -46,7 +46,7 @@ class BatchError:
 def error_code(body: bytes) -> str | None:
     """The code of an S3 error document; None if the body is not one. Also finds the `<Error>` in a 200, behind the
     white space that keeps the connection alive (S3 API reference, CompleteMultipartUpload)."""
-    if not _ERROR.match(body):
+    if not body or not _ERROR.match(body):
         return None
     found = _CODE.search(body)
     return found[1].decode() if found else ""

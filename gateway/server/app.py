@@ -66,7 +66,7 @@ class Gateway:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(parts.clock)
         self.fences = Fences(parts.store, parts.clock, parts.timing)
         objects = Objects()
         self.writes = Writes(

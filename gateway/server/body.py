@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from math import inf
 
 from aiohttp import web
@@ -94,22 +94,23 @@ class RequestBody:
 
     async def read(self) -> bytes:
         """The whole payload, verified. Raises `S3Error` or `ClientGone`."""
+        self._begin()
         pieces: list[bytes] = []
-        async for some in self.pieces():
-            pieces += some
+        try:
+            while data := await self._next():
+                pieces += self._taken(data)
+            self._decoder.finish()
+        finally:
+            self._progress.forget(self)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def pieces(self) -> AsyncIterator[list[bytes]]:
         """The payload as it arrives; ends only when it is verified. Raises `S3Error` or `ClientGone`."""
         self._begin()
-        read, feed, now = self._content.readany, self._decoder.feed, self._progress.clock.monotonic
         try:
-            while data := await self._next(read):
-                self.waits_since = inf
-                self.bytes_read += len(data)
-                if pieces := feed(data):
+            while data := await self._next():
+                if pieces := self._taken(data):
                     yield pieces
-                self.waits_since = now()
             self._decoder.finish()
         finally:
             self._progress.forget(self)
@@ -121,15 +122,20 @@ class RequestBody:
 
     def _begin(self) -> None:
         self.wanted = True
-        self.waits_since = self._progress.clock.monotonic()
         self._progress.watch(self)
         transport = self._request.transport
         if self._expects and transport is not None and not self._content.is_eof():
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    async def _next(self, read: Callable[[], object]) -> bytes:
+    def _taken(self, data: bytes) -> list[bytes]:
+        self.bytes_read += len(data)
+        return self._decoder.feed(data)
+
+    async def _next(self) -> bytes:
+        """What the client sends next; only the time that is spent here is the client's."""
+        self.waits_since = self._progress.clock.monotonic()
         try:
-            return await read()  # type: ignore[misc,no-any-return]
+            return await self._content.readany()
         except (BadFraming, web.RequestPayloadError) as error:
             raise S3Error("IncompleteBody", "The request's body could not be read to its end.") from error
         except TimeoutError as error:
@@ -139,6 +145,8 @@ class RequestBody:
             ) from error
         except (ConnectionError, ClientError) as error:
             raise ClientGone("the client has closed the connection in mid-body") from error
+        finally:
+            self.waits_since = inf
 
 
 def expects_continue(request: web.BaseRequest) -> bool:

@@ -7,6 +7,7 @@ that admission comes first. Its own errors are S3's too.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 
@@ -16,7 +17,7 @@ from aiohttp.web_protocol import RequestHandler
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 HEAD_SWEEP_S = 1.0
-_FORBIDDEN = ("\r", "\n", "\0")
+_FORBIDDEN = re.compile(r"[\r\n\0]")
 
 
 class ClientGone(ConnectionError):
@@ -95,15 +96,15 @@ class Reply:
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> bytes:
         self.status = status
         lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}"]
-        for name, value in headers:
-            if any(c in value for c in _FORBIDDEN):
-                # An upstream's metadata must not begin a header of its own.
-                value = "".join(c for c in value if c not in _FORBIDDEN)  # noqa: PLW2901
-            lines.append(f"{name}: {value}")
+        lines += [f"{name}: {value}" for name, value in headers]
         if length is not None:
             lines.append(f"content-length: {length}")
         if not self.keep_alive:
             lines.append("connection: close")
+        text = "".join(lines)
+        if not text.isprintable() and _FORBIDDEN.search(text):
+            # An upstream's metadata must not begin a header of its own.
+            lines = [_FORBIDDEN.sub("", line) for line in lines]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
     def _write(self, data: bytes) -> None:

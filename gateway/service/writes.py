@@ -262,7 +262,8 @@ class Writes:
         for _ in range(MAX_RESENDS):
             nonce = self.clock.nonce()
             result: Result | None = None
-            async with self._turn(entry, write.key):
+            await self._take_turn(entry, write.key)
+            try:
                 if admitted.honoured and not admitted.own and entry.state is not None:
                     admitted.on(entry.state)  # whoever was before has left a new state
                 request = self._request(admitted, nonce)
@@ -279,6 +280,8 @@ class Writes:
                         passage.lost()
                     else:
                         self._heard(admitted, passage, result, nonce)
+            finally:
+                entry.turn.release()
             if result is None or result.answer is Answer.LOST:
                 return await self._in_doubt(admitted, passage, nonce, result)
             if not self._condition_failed(admitted, result):
@@ -418,8 +421,7 @@ class Writes:
         timing = self.fences.timing
         return timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s
 
-    @asynccontextmanager
-    async def _turn(self, entry: ObjectEntry, key: FencingKey) -> AsyncIterator[None]:
+    async def _take_turn(self, entry: ObjectEntry, key: FencingKey) -> None:
         """One body at hand at a time for each object, from commit point to answer."""
         if entry.turn.locked():
             try:
@@ -434,10 +436,6 @@ class Writes:
                 ) from None
         else:
             await entry.turn.acquire()
-        try:
-            yield
-        finally:
-            entry.turn.release()
 
 
 def _honours(capabilities: Capabilities, operation: str) -> bool:

@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
         "_fields",
         "_gone",
         "_keep_alive",
+        "_left",
         "_owner",
         "_parser",
         "_readable",
@@ -73,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._response: Response | None = None
         self._fields: list[tuple[bytes, bytes]] = []
         self._received = 0
+        self._left = 0
+        """Bytes of the answer's body still to come, where its head has told; they pass the parser by."""
         self._keep_alive = False
         self._stray = False
         self._reading_paused = False
@@ -99,6 +102,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange = Exchange(self, method == "HEAD", unsent, silence_timeout_s)
         self._response = None
         self._received = 0
+        self._left = 0
         self._stray = False
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
@@ -147,6 +151,9 @@ class Connection(asyncio.Protocol):
             self.reset("the upstream sent something unasked")
             return
         exchange = self._exchange
+        if self._left and self._response is not None:
+            self._body_received(exchange, self._response, data)
+            return
         if self._response is None:
             self._received += len(data)
         try:
@@ -163,10 +170,28 @@ class Connection(asyncio.Protocol):
             return
         if response.complete:
             self._finish(exchange)
-        elif response.buffered > READ_BUFFER_BYTES and not self._reading_paused:
+        else:
+            self._hold_back(response)
+        exchange.wake()
+
+    def _body_received(self, exchange: Exchange, response: Response, data: bytes) -> None:
+        """Part of a body whose length is known: the parser would only copy it."""
+        left = self._left - len(data)
+        response.feed(data if left >= 0 else data[:left])
+        self._left = max(left, 0)
+        if left > 0:
+            self._hold_back(response)
+        else:
+            self._stray = left < 0
+            self._parser = None  # it still waits for the body that it has not seen
+            response.complete = True
+            self._finish(exchange)
+        exchange.wake()
+
+    def _hold_back(self, response: Response) -> None:
+        if response.buffered > READ_BUFFER_BYTES and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
-        exchange.wake()
 
     def eof_received(self) -> None:
         exchange, response = self._exchange, self._response
@@ -214,6 +239,9 @@ class Connection(asyncio.Protocol):
         self._response = self._exchange.answered(status, self._fields)
         if self._exchange.head_only:
             self._response.complete = True
+        elif self._response.header("transfer-encoding") is None and status not in (204, 304):
+            length = self._response.header("content-length") or ""
+            self._left = int(length) if length.isascii() and length.isdigit() else 0
 
     def on_body(self, data: bytes) -> None:
         response = self._response
@@ -221,8 +249,10 @@ class Connection(asyncio.Protocol):
             self._stray = True
         else:
             response.feed(data)
+            self._left = max(0, self._left - len(data))
 
     def on_message_complete(self) -> None:
+        self._left = 0
         if self._response is not None:
             self._response.complete = True
 

@@ -97,7 +97,7 @@ async def make() -> AsyncIterator[Make]:
     clients: list[TestClient[Any, Any]] = []
 
     async def listener(tokens: tuple[ApiToken, ...] = ()) -> Listener:
-        store, telemetry, readiness = BreakableStore(), Telemetry(), Readiness()
+        store, telemetry, readiness = BreakableStore(), Telemetry(SystemClock()), Readiness()
         await store.start("")
         readiness.reason = None
         fences = Fences(store, SystemClock(), Timing(handover_wait_s=0.05))
