@@ -1,0 +1,210 @@
+"""A gateway as its users run it: the command, in a process of its own, over a configuration file and an embedded store.
+
+What it did is read from its log, one line a request: how often a client really asked, and what it was answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.s3.sigv4 import Credentials
+from tests.conftest import s3_client
+
+MAX_CONCURRENT_REQUESTS = 16
+START_TIMEOUT_S, STOP_TIMEOUT_S, LOG_TIMEOUT_S = 60, 40, 30
+STRICT = Credentials("RENDERER", "renderer-secret")
+LENIENT = Credentials("LENIENT", "lenient-secret")
+LIMITED = Credentials("LIMITED", "limited-secret")
+BUCKET = "studio"
+
+CONFIGURATION = f"""
+[s3]
+listen = "127.0.0.1:0"
+max_concurrent_requests = {MAX_CONCURRENT_REQUESTS}
+
+[control]
+listen = "127.0.0.1:0"
+
+[upstream]
+directory = "store"
+
+[store]
+url = "sqlite:gateway.db"
+
+[[client]]
+access_key = "{STRICT.access_key}"
+secret_key = "{STRICT.secret_key}"
+
+[[client]]
+access_key = "{LENIENT.access_key}"
+secret_key = "{LENIENT.secret_key}"
+require_signed_token = false
+
+[[client]]
+access_key = "{LIMITED.access_key}"
+secret_key = "{LIMITED.secret_key}"
+keys = ["limited-*"]
+
+[[rule]]
+match = "renders/{{job}}/**"
+key = "{{job}}"
+
+[[rule]]
+match = "masters/{{job}}/**"
+key = "{{job}}"
+without_token = "require"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An S3 endpoint and who calls it."""
+
+    url: str
+    credentials: Credentials
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).netloc
+
+
+class RequestLog:
+    """The gateway's log, read as it is written."""
+
+    def __init__(self, stream: Any) -> None:
+        self._lines: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._read, args=(stream,), name="gateway log", daemon=True)
+        self._thread.start()
+
+    def _read(self, stream: Any) -> None:
+        for line in stream:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                entry = {"event": "not-json", "line": line.decode(errors="replace")}
+            with self._news:
+                self._lines.append(entry)
+                self._news.notify_all()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def since(self, mark: int) -> list[dict[str, Any]]:
+        with self._news:
+            return self._lines[mark:]
+
+    def wait(self, mark: int, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """The lines since `mark`, as soon as they are as asked."""
+        with self._news:
+            assert self._news.wait_for(lambda: holds(self._lines[mark:]), LOG_TIMEOUT_S), self._lines[mark:]
+            return self._lines[mark:]
+
+
+class GatewayProcess:
+    """One running gateway."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        (directory / "gateway.toml").write_text(CONFIGURATION)
+        environ = {n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "FENCING_"))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", "--config", "gateway.toml"],
+            cwd=directory,
+            env={**environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        self.log = RequestLog(self._process.stderr)
+        try:
+            started = self.log.wait(0, lambda lines: self._has_started(lines))
+        except BaseException:
+            self.stop()
+            raise
+        port = next(line["s3_port"] for line in started if line["event"] == "started")
+        self.url = f"http://127.0.0.1:{port}"
+        pair = json.loads((directory / "store" / "s3.json").read_bytes())["identities"][0]["credentials"][0]
+        ports = json.loads((directory / "store" / "ports.json").read_bytes())
+        self.store = Target(f"http://127.0.0.1:{ports['s3']}", Credentials(pair["accessKey"], pair["secretKey"]))
+
+    def _has_started(self, lines: list[dict[str, Any]]) -> bool:
+        assert self._process.poll() is None, lines
+        return any(line["event"] == "started" for line in lines)
+
+    def stop(self) -> None:
+        """Drain and end it; its embedded store ends with it."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stderr is not None
+            self._process.stderr.close()
+
+    def target(self, credentials: Credentials) -> Target:
+        return Target(self.url, credentials)
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[list[dict[str, Any]]]:
+        """A list that holds, once the block has ended, each request that was answered within it."""
+        self._caught_up(len(self.log))
+        mark, lines = len(self.log), list[dict[str, Any]]()
+        yield lines
+        lines.extend(line for line in self._caught_up(mark) if line["event"] == "request")
+
+    def _caught_up(self, mark: int) -> list[dict[str, Any]]:
+        """The log since `mark`, up to a request that is made now and left out."""
+        name = f"mark-{secrets.token_hex(6)}"
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=10)
+        connection.request("GET", f"/{name}")
+        connection.getresponse().read()
+        connection.close()
+        lines = self.log.wait(mark, lambda lines: any(line.get("bucket") == name for line in lines))
+        return [line for line in lines if line.get("bucket") != name]
+
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        """Within the block as many requests are under way as the gateway serves: each further one is 503 SlowDown."""
+        client = s3_client(self.url, STRICT, signature_version="s3v4")
+        mark, busy = len(self.log), list[socket.socket]()
+        try:
+            for number in range(MAX_CONCURRENT_REQUESTS):
+                place = {"Bucket": BUCKET, "Key": f"busy/{number}"}
+                busy.append(_begin_upload(client.generate_presigned_url("put_object", place)))
+            yield
+        finally:
+            for connection in busy:
+                connection.close()
+            client.close()
+            self.log.wait(mark, lambda lines: sum(_is_busy(line) for line in lines) >= len(busy))
+
+
+def _is_busy(line: dict[str, Any]) -> bool:
+    return str(line.get("object")).startswith("busy/")
+
+
+def _begin_upload(url: str) -> socket.socket:
+    """A PUT that the gateway has admitted, and whose body never comes."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    connection = socket.create_connection((parts.hostname, parts.port or 80), timeout=10)
+    head = f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 10\r\n"
+    connection.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 100"), answer
+    return connection
