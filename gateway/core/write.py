@@ -13,19 +13,19 @@ absence and equal bytes return.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from gateway.core.keys import FencingKey, Token, key_in_metadata
 
 
-class Phase(Enum):
+class Phase(IntEnum):  # int, because the table below is looked up several times for each write
     STAGED = auto()
     COMMITTING = auto()
     IN_DOUBT = auto()
     SETTLED = auto()
 
 
-class Signal(Enum):
+class Signal(IntEnum):
     ENTER = auto()
     """The commit point: the next bytes may complete the request."""
     ABANDON = auto()

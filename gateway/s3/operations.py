@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from gateway.s3.errors import S3Error
 from gateway.s3.request import RequestHead
@@ -17,7 +17,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-class Level(Enum):
+class Level(StrEnum):
     SERVICE = "service"
     BUCKET = "bucket"
     OBJECT = "object"

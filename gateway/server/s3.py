@@ -163,7 +163,7 @@ class _Call:
     async def _serve(self) -> None:
         gateway, record = self._gateway, self.record
         raw = self._request.raw_headers
-        if sum(len(n) + len(v) for n, v in raw) > gateway._limits.max_header_bytes:
+        if sum([len(n) + len(v) for n, v in raw]) > gateway._limits.max_header_bytes:
             raise S3Error(
                 "RequestHeaderSectionTooLarge",
                 "Your request header section exceeds the maximum allowed request header section size.",

@@ -97,7 +97,10 @@ class Result:
     """The S3 error code in the body."""
 
     def header(self, name: str) -> str | None:
-        return next((v for n, v in self.headers if n == name), None)
+        for field, value in self.headers:
+            if field == name:
+                return value
+        return None
 
 
 async def result_of(response: UpstreamResponse) -> Result:
