@@ -100,10 +100,10 @@ clean:
 	@touch .venv/run.stamp $@
 
 .services/stamp: requirements/services.lock .uv/stamp
-	@echo "Installing rclone (apt-get)"
-	@if ! command -v rclone >/dev/null; then \
+	@echo "Installing rclone and curl (apt-get)"
+	@if ! command -v rclone >/dev/null || ! command -v curl >/dev/null; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
-		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends rclone; fi
+		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends rclone curl; fi
 	@echo "Making .services with the AWS CLI, boto3 and s3cmd (requirements/services.lock)"
 	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
 	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock

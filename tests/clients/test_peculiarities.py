@@ -1,0 +1,175 @@
+"""What docs/clients.md says of single clients beside its examples, and what the gateway must not alter for any."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import urllib3
+from botocore.config import Config
+from minio import Minio
+from minio.error import S3Error
+
+from tests.clients.drivers import Failed, Rclone, S3cmd
+from tests.clients.gateway_process import BUCKET, LENIENT, STRICT, GatewayProcess, Target
+from tests.conftest import REGION, s3_client
+
+
+@pytest.fixture
+def place(s3: Any) -> str:
+    """The prefix of a new job that token 34 holds."""
+    place = f"renders/job-{secrets.token_hex(4)}"
+    s3.put_object(Bucket=BUCKET, Key=f"{place}/floor", Body=b"", Metadata={"fencing-token": "34"})
+    return place
+
+
+def boto3_client(target: Target, **config: Any) -> Any:
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=target.url,
+        region_name=REGION,
+        aws_access_key_id=target.credentials.access_key,
+        aws_secret_access_key=target.credentials.secret_key,
+        config=Config(proxies={}, **config),
+    )
+
+
+def test_boto3_deletes_of_many(gateway: GatewayProcess, s3: Any, place: str) -> None:
+    """A batch with the token deletes; one with a lower token raises nothing and names each object in `Errors`."""
+    keys = [f"{place}/a", f"{place}/b"]
+    for key in keys:
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"x", Metadata={"fencing-token": "34"})
+    client, token = boto3_client(gateway.target(STRICT)), "33"
+    client.meta.events.register(
+        "before-call.s3", lambda params, **_: params["headers"].update({"X-Fencing-Token": token})
+    )
+    batch = {"Objects": [{"Key": key} for key in keys]}
+    refused = client.delete_objects(Bucket=BUCKET, Delete=batch)
+    assert {error["Key"]: error["Code"] for error in refused["Errors"]} == dict.fromkeys(keys, "PreconditionFailed")
+    token = "34"
+    done = client.delete_objects(Bucket=BUCKET, Delete=batch)
+    client.close()
+    assert "Errors" not in done
+    assert {one["Key"] for one in done["Deleted"]} == set(keys)
+
+
+@pytest.mark.parametrize(("token", "status"), [("34", 200), ("33", 412)])
+def test_boto3_presigned_put(gateway: GatewayProcess, place: str, token: str, status: int) -> None:
+    """A presigned URL holds to the token it was made with, and to nothing else: without its header it is refused."""
+    client = boto3_client(gateway.target(STRICT), signature_version="s3v4")
+    wanted = {"Bucket": BUCKET, "Key": f"{place}/a", "Metadata": {"fencing-token": token}}
+    url = client.generate_presigned_url("put_object", wanted)
+    client.close()
+    with urllib3.PoolManager(retries=False) as http:
+        said = {"x-amz-meta-fencing-token": token}
+        assert http.request("PUT", url, body=b"rendered", headers=said).status == status
+        assert http.request("PUT", url, body=b"rendered").status == 403
+        assert http.request("PUT", url, body=b"rendered", headers={**said, "X-Fencing-Token": "99"}).status == 400
+
+
+def test_boto3_presigned_by_default_is_not_taken(gateway: GatewayProcess, place: str) -> None:
+    """Without `signature_version`, boto3 presigns with Signature Version 2: the gateway says what it takes."""
+    client = boto3_client(gateway.target(STRICT))
+    url = client.generate_presigned_url("put_object", {"Bucket": BUCKET, "Key": f"{place}/a"})
+    client.close()
+    with urllib3.PoolManager(retries=False) as http:
+        answer = http.request("PUT", url, body=b"rendered")
+    assert answer.status == 400
+    assert b"Please use AWS4-HMAC-SHA256" in answer.data
+
+
+def test_minio_has_no_place_for_a_header(gateway: GatewayProcess, place: str, small_file: Path) -> None:
+    """What minio-py is given as metadata becomes user metadata, whatever its name: no token goes along."""
+    target = gateway.target(STRICT)
+    client = Minio(
+        endpoint=target.host,
+        access_key=target.credentials.access_key,
+        secret_key=target.credentials.secret_key,
+        secure=False,
+        region=REGION,
+    )
+    with pytest.raises(S3Error) as caught:
+        client.fput_object(
+            bucket_name=BUCKET,
+            object_name=f"{place}/a",
+            file_path=str(small_file),
+            metadata={"X-Fencing-Token": "34"},
+        )
+    client._http.clear()
+    assert caught.value.code == "FencingTokenRequired"
+
+
+@pytest.mark.services
+def test_rclone_by_default_tries_three_times(
+    gateway: GatewayProcess, place: str, small_file: Path, tmp_path: Path
+) -> None:
+    """rclone repeats whatever has failed, also what is final, unless it is told `--retries 1`."""
+    rclone = Rclone(gateway.target(LENIENT), tmp_path)
+    command = ["rclone", "copyto", str(small_file), f"gateway:{BUCKET}/{place}/a", "--header", "X-Fencing-Token: 33"]
+    with gateway.recorded() as requests, pytest.raises(Failed, match="Attempt 3/3 failed"):
+        rclone.run(*command)
+    assert Counter(line["status"] for line in requests if line["operation"] == "PutObject") == {412: 3}
+
+
+@pytest.mark.services
+def test_rclone_sets_times_by_a_copy(gateway: GatewayProcess, place: str, small_file: Path, tmp_path: Path) -> None:
+    """An object that is there already gets a new time by a copy onto itself, which bears no metadata: 428."""
+    rclone = Rclone(gateway.target(STRICT), tmp_path)
+    command = ["rclone", "copyto", "--retries", "1", "--metadata", "--metadata-set", "fencing-token=34"]
+    command += [str(small_file), f"gateway:{BUCKET}/{place}/a"]
+    rclone.run(*command)
+    small_file.touch()
+    with pytest.raises(Failed, match="Failed to set modification time: FencingTokenRequired"):
+        rclone.run(*command)
+    rclone.run(*command, "--ignore-times")
+
+
+@pytest.mark.services
+def test_s3cmd_sets_an_acl_after_a_copy(
+    gateway: GatewayProcess, s3: Any, place: str, small_file: Path, tmp_path: Path
+) -> None:
+    """s3cmd's copy bears the token and is made; the ACL that it sets then bears none: refused, exit status 1."""
+    s3cmd = S3cmd(gateway.target(STRICT), tmp_path)
+    s3cmd.upload(small_file, f"{place}/a", "34")
+    with pytest.raises(Failed, match="FencingTokenRequired") as caught:
+        s3cmd.copy(f"{place}/a", f"{place}/b", "34")
+    assert caught.value.exit_status == 1
+    assert s3.get_object(Bucket=BUCKET, Key=f"{place}/b")["Body"].read() == small_file.read_bytes()
+
+
+METADATA: list[dict[str, Any]] = [
+    {},
+    {"Metadata": {"plain": "value", "inner": "a  b", "empty": "", "percent": "100%25", "UPPER": "Case"}},
+    {"ContentType": "video/mp4", "CacheControl": "max-age=3", "ContentDisposition": 'attachment; filename="a b"'},
+    {"ContentEncoding": "gzip", "ContentLanguage": "de, en", "Expires": "Thu, 01 Jan 2032 00:00:00 GMT"},
+    {"Tagging": "a=1&b=x%20y"},
+    {"StorageClass": "STANDARD"},
+]
+OF_EACH_ANSWER = {"date", "x-amz-request-id", "x-amz-id-2", "last-modified", "connection", "server"}
+OF_THE_FENCE = {"x-fencing-object-key", "x-fencing-object-token"}
+
+
+@pytest.mark.parametrize("said", METADATA, ids=lambda said: ",".join(said) or "none")
+def test_metadata_as_at_the_store(gateway: GatewayProcess, s3: Any, place: str, said: dict[str, Any]) -> None:
+    """Objects put through the gateway, fenced or not, show the same headers as those put at the store."""
+    store = s3_client(gateway.store.url, gateway.store.credentials)
+    name = secrets.token_hex(4)
+    shown = []
+    for client, key, metadata in (
+        (store, f"direct/{name}", {}),
+        (s3, f"plain/{name}", {}),
+        (s3, f"{place}/{name}", {"fencing-token": "34"}),
+    ):
+        client.put_object(
+            Bucket=BUCKET, Key=key, Body=b"x", **{**said, "Metadata": {**said.get("Metadata", {}), **metadata}}
+        )
+        answer = client.get_object(Bucket=BUCKET, Key=key)["ResponseMetadata"]["HTTPHeaders"]
+        shown.append({n: v for n, v in answer.items() if n not in OF_EACH_ANSWER | OF_THE_FENCE})
+    store.close()
+    direct, plain, fenced = shown
+    assert plain == direct
+    assert fenced == direct
