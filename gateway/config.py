@@ -138,7 +138,7 @@ class S3Settings(Section):
 
 
 class ControlSettings(Section):
-    """The listener for the JSON API, health, metrics and dashboard."""
+    """The listener for the JSON API, health and metrics."""
 
     listen: Listen = "127.0.0.1:8081"
     """Address and port; port 0 takes a free one."""
@@ -160,7 +160,8 @@ class UpstreamSettings(Section):
     addressing: Literal["auto", "path", "virtual"] = "auto"
     """Bucket in the path or in the host name; auto: virtual for aws, path for all others."""
     conditional: Literal["auto", "require", "off"] = "auto"
-    """Conditional writes: used where the store proves them at start (auto), or no start without them (require)."""
+    """Conditional writes: used where the store proves them at the first fenced write (auto); no fenced write without
+    them (require); never (off)."""
     directory: Annotated[Path, Field(strict=False)] = Path("data/store")
     """Where the embedded store keeps its data."""
     connect_timeout_s: Seconds = 5
@@ -232,7 +233,7 @@ class ApiTokenSettings(Section):
     token: Secret
     """What the caller sends as Authorization: Bearer."""
     role: Literal["worker", "operator"]
-    """ "worker": leases and jobs; "operator": everything."""
+    """ "worker": looks and checks; "operator": raises and seals, too."""
     keys: Texts = ("*",)
     """The fence keys it may use, as shell patterns."""
 

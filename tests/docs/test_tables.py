@@ -84,11 +84,20 @@ def test_every_field_of_the_log_has_its_row(shell: Shell) -> None:
     assert set(first_codes(others.partition("\n## ")[0])) == set(events_logged())
 
 
+def test_a_request_id_finds_one_line(shell: Shell) -> None:
+    """What a client was shown leads to the one line of its request."""
+    ids = [line["request_id"] for line in request_lines(shell)]
+    assert len(ids) == len(set(ids)) > 1
+
+
 def request_line(shell: Shell) -> dict[str, Any]:
     """A line of the request log."""
+    return request_lines(shell)[0]
+
+
+def request_lines(shell: Shell) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in shell.gateway.log().splitlines()]
-    line: dict[str, Any] = next(line for line in lines if line["event"] == "request")
-    return line
+    return [line for line in lines if line["event"] == "request"]
 
 
 def events_logged() -> Iterator[str]:
