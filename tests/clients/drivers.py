@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.config import Config

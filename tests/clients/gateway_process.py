@@ -57,6 +57,7 @@ require_signed_token = false
 access_key = "{LIMITED.access_key}"
 secret_key = "{LIMITED.secret_key}"
 keys = ["limited-*"]
+require_signed_token = false
 
 [[rule]]
 match = "renders/{{job}}/**"
