@@ -81,6 +81,8 @@ CODE_OF_REASON: dict[Reason, str] = {
     Reason.UPSTREAM_UNAVAILABLE: "ServiceUnavailable",
 }
 
+_PLAIN = re.compile("[ !#-%'-;=?-~]*")
+"""What needs no escaping: nearly every text."""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -114,4 +116,6 @@ def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> b
 def xml_text(value: str) -> str:
     """Escaped for XML 1.0, which cannot hold most control characters and lone surrogates at all (2.2), and reads a
     carriage return as a line feed (2.11), which would name another key."""
+    if _PLAIN.fullmatch(value):
+        return value
     return escape(_NOT_XML.sub("�", value), {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})

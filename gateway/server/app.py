@@ -55,7 +55,6 @@ class Parts:
     control_address: tuple[str, int] = ("127.0.0.1", 0)
     max_header_field_bytes: int = 16384
     header_timeout_s: float = 30.0
-    idle_timeout_s: float = 60.0
     keepalive_timeout_s: float = 75.0
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 25.0
@@ -79,7 +78,7 @@ class Gateway:
             require_conditional=parts.require_conditional,
         )
         self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
-        self._progress = Progress(parts.clock, parts.idle_timeout_s)
+        self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
         self.readiness = Readiness()
         self.handler = S3Handler(
             clients=Clients(parts.clients, anonymous_read=parts.anonymous_read),

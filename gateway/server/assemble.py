@@ -57,7 +57,9 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             ),
             clock=clock,
             timing=_timing(settings),
-            limits=Limits(settings.s3.max_concurrent_requests, settings.s3.max_header_bytes),
+            limits=Limits(
+                settings.s3.max_concurrent_requests, settings.s3.max_header_bytes, settings.s3.idle_timeout_s
+            ),
             backends=() if stop_backend is None else (stop_backend,),
             upstream_settled=settled,
             anonymous_read=settings.s3.anonymous_read,
@@ -69,7 +71,6 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             control_address=split_listen(settings.control.listen),
             max_header_field_bytes=settings.s3.max_header_field_bytes,
             header_timeout_s=settings.s3.header_timeout_s,
-            idle_timeout_s=settings.s3.idle_timeout_s,
             keepalive_timeout_s=settings.s3.keepalive_timeout_s,
             drain_timeout_s=settings.server.drain_timeout_s,
         )

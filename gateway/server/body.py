@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from math import inf
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from aiohttp.streams import StreamReader
 from gateway.clock import Clock
 from gateway.s3.errors import S3Error
 from gateway.s3.payload import PayloadDecoder, PayloadSpec
+from gateway.s3.sigv4 import ChunkSigner
 from gateway.server.http import BadFraming, ClientGone
 
 SWEEP_S = 1.0
@@ -52,7 +53,7 @@ class Progress:
 
 
 class RequestBody:
-    """The body of one request (`gateway.service.sending.Body`)."""
+    """The body of one request (`gateway.service.sending.Body`). `signer` makes what signed chunks are verified by."""
 
     __slots__ = (
         "_content",
@@ -60,6 +61,7 @@ class RequestBody:
         "_expects",
         "_progress",
         "_request",
+        "_signer",
         "bytes_read",
         "spec",
         "waits_since",
@@ -67,11 +69,12 @@ class RequestBody:
     )
 
     def __init__(
-        self, request: web.BaseRequest, spec: PayloadSpec, decoder: PayloadDecoder, progress: Progress
+        self, request: web.BaseRequest, spec: PayloadSpec, signer: Callable[[], ChunkSigner], progress: Progress
     ) -> None:
         self._request = request
         self._content: StreamReader = request.content
-        self._decoder = decoder
+        self._decoder: PayloadDecoder | None = None
+        self._signer = signer
         self._progress = progress
         self._expects = expects_continue(request)
         self.spec = spec
@@ -89,29 +92,31 @@ class RequestBody:
         return self.spec.sha256
 
     def checksum_headers(self) -> tuple[tuple[str, str], ...]:
-        trailing = self._decoder.trailing_checksum
+        trailing = None if self._decoder is None else self._decoder.trailing_checksum
         return () if trailing is None else ((f"x-amz-checksum-{trailing[0]}", trailing[1]),)
 
     async def read(self) -> bytes:
         """The whole payload, verified. Raises `S3Error` or `ClientGone`."""
-        self._begin()
+        decoder = self._begin()
         pieces: list[bytes] = []
         try:
             while data := await self._next():
-                pieces += self._taken(data)
-            self._decoder.finish()
+                self.bytes_read += len(data)
+                pieces += decoder.feed(data)
+            decoder.finish()
         finally:
             self._progress.forget(self)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def pieces(self) -> AsyncIterator[list[bytes]]:
         """The payload as it arrives; ends only when it is verified. Raises `S3Error` or `ClientGone`."""
-        self._begin()
+        decoder = self._begin()
         try:
             while data := await self._next():
-                if pieces := self._taken(data):
+                self.bytes_read += len(data)
+                if pieces := decoder.feed(data):
                     yield pieces
-            self._decoder.finish()
+            decoder.finish()
         finally:
             self._progress.forget(self)
 
@@ -120,16 +125,15 @@ class RequestBody:
         self._progress.forget(self)
         self._content.set_exception(TimeoutError())
 
-    def _begin(self) -> None:
+    def _begin(self) -> PayloadDecoder:
         self.wanted = True
+        signer = self._signer() if self.spec.mode.signed_chunks else None
+        self._decoder = decoder = PayloadDecoder(self.spec, signer)
         self._progress.watch(self)
         transport = self._request.transport
         if self._expects and transport is not None and not self._content.is_eof():
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _taken(self, data: bytes) -> list[bytes]:
-        self.bytes_read += len(data)
-        return self._decoder.feed(data)
+        return decoder
 
     async def _next(self) -> bytes:
         """What the client sends next; only the time that is spent here is the client's."""

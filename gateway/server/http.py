@@ -35,10 +35,11 @@ class Reply:
     It stands in for aiohttp's response object: aiohttp asks it to prepare itself and to end, which are done, and
     whether the connection stays."""
 
-    __slots__ = ("_chunked", "_request", "bytes_sent", "keep_alive", "started", "status")
+    __slots__ = ("_chunked", "_idle_timeout_s", "_request", "bytes_sent", "keep_alive", "started", "status")
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, idle_timeout_s: float) -> None:
         self._request = request
+        self._idle_timeout_s = idle_timeout_s
         self._chunked = False
         self.keep_alive = request.keep_alive
         self.status = 0
@@ -74,7 +75,19 @@ class Reply:
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         self._write(data)
-        await self._request.writer.drain()
+        await self._drained()
+
+    async def _drained(self) -> None:
+        """Wait until the client has taken what it was sent, so far as it lies ahead of the socket."""
+        transport = self._request.transport
+        if transport is None or not transport.get_write_buffer_size():
+            return
+        try:
+            async with asyncio.timeout(self._idle_timeout_s):
+                await self._request.writer.drain()
+        except TimeoutError:
+            self.cut()
+            raise ClientGone("the client has stopped reading the answer") from None
 
     def end(self) -> None:
         """The body is whole."""
@@ -122,7 +135,7 @@ class Reply:
 
     async def write_eof(self) -> None:
         """Ended already."""
-        await self._request.writer.drain()
+        await self._drained()
 
 
 Handler = Callable[[web.BaseRequest], Awaitable[Reply]]

@@ -6,7 +6,6 @@ Nothing of a body is read, and no `100 Continue` sent, before the service has ad
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -15,15 +14,16 @@ from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Reason, Refused, TryAgain
 from gateway.core.keys import NO_TOKEN, Mapping, Mode, Ruleset, Token, WithoutToken, agree, key_of_object
 from gateway.s3.claim import UNSIGNED_PAYLOAD
-from gateway.s3.errors import S3Error, of_fence, to_xml
-from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, key_in_header, shown
-from gateway.s3.forward import forwarded_headers, forwarded_query, returned_headers
-from gateway.s3.operations import Body, Effect, Fences, Level, Operation, recognise
-from gateway.s3.payload import PayloadDecoder, PayloadMode, PayloadSpec, payload_spec
+from gateway.s3.errors import S3Error
+from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed
+from gateway.s3.forward import forwarded_headers, forwarded_query
+from gateway.s3.operations import Body, Effect, Fences, Operation, recognise
+from gateway.s3.payload import payload_spec
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.s3.sigv4 import ChunkSigner
 from gateway.s3.xml import BatchObject, parse_batch
-from gateway.server.body import Progress, RequestBody, expects_continue
+from gateway.server.answers import Answers
+from gateway.server.body import Progress, RequestBody
 from gateway.server.clients import Caller, Clients
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
@@ -31,7 +31,7 @@ from gateway.service.copies import copy_source, prepare_copy
 from gateway.service.sending import Result, Write, unavailable
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
-from gateway.stores.base import Event, EventKind, Store, StoreUnavailable, Upload
+from gateway.stores.base import EventKind, Store, StoreUnavailable, Upload
 from gateway.telemetry import RequestRecord, Telemetry
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
 
@@ -47,6 +47,8 @@ class Limits:
 
     max_concurrent_requests: int = 1024
     max_header_bytes: int = 65536
+    idle_timeout_s: float = 60.0
+    """The longest a client may make no progress, sending a body or reading an answer."""
 
 
 class S3Handler:
@@ -85,8 +87,8 @@ class S3Handler:
 
     async def handle(self, request: web.BaseRequest) -> Reply:
         """Answer one request, log and count it. Never raises but when its task is cancelled."""
-        record = RequestRecord(self._clock.nonce().upper()[:16], self._clock.monotonic(), request.method)
-        reply = Reply(request)
+        record = RequestRecord(_request_id(self._clock), self._clock.monotonic(), request.method)
+        reply = Reply(request, self._limits.idle_timeout_s)
         call = _Call(self, request, reply, record)
         self.running += 1
         try:
@@ -104,9 +106,9 @@ class S3Handler:
 
     def parser_error(self, request: web.BaseRequest, status: int, message: str) -> Reply:
         """The HTTP parser has refused a request before it became one."""
-        reply = Reply(request)
+        reply = Reply(request, self._limits.idle_timeout_s)
         reply.keep_alive = False
-        record = RequestRecord(self._clock.nonce().upper()[:16], self._clock.monotonic(), decision="failed")
+        record = RequestRecord(_request_id(self._clock), self._clock.monotonic(), decision="failed")
         if status >= 500:
             error = S3Error("InternalError", "We encountered an internal error. Please try again.")
         else:
@@ -120,21 +122,22 @@ class S3Handler:
         return reply
 
 
-class _Call:
+def _request_id(clock: Clock) -> str:
+    return clock.nonce().upper()[-16:]
+
+
+class _Call(Answers):
     """One request being answered."""
 
-    __slots__ = ("_body", "_gateway", "_reply", "_request", "caller", "head", "operation", "record")
+    __slots__ = ("_gateway", "caller", "head", "operation")
 
     head: RequestHead
     caller: Caller
 
     def __init__(self, gateway: S3Handler, request: web.BaseRequest, reply: Reply, record: RequestRecord) -> None:
+        super().__init__(request, reply, record, gateway._store, gateway._host_id)
         self._gateway = gateway
-        self._request = request
-        self._reply = reply
-        self._body: RequestBody | None = None
         self.operation: Operation | None = None
-        self.record = record
 
     # --- the whole
 
@@ -144,7 +147,7 @@ class _Call:
         try:
             await self._serve()
         except FenceError as error:
-            self._refuse(error)
+            self.refuse(error)
         except S3Error as error:
             record.decision, record.reason, record.message = "failed", error.code, error.message
             self.send_error(error)
@@ -231,7 +234,7 @@ class _Call:
 
     async def _stream_answer(self, operation: Operation, response: UpstreamResponse) -> None:
         reply = self._reply
-        headers = self._answer_headers(response.headers, operation)
+        headers = self.answer_headers(response.headers, operation)
         text = response.header("content-length")
         length = int(text) if text is not None and text.isdecimal() else None
         if self.head.method == "HEAD" or response.status in (204, 304):
@@ -266,7 +269,7 @@ class _Call:
             if mapping.rule.mode is Mode.OBSERVE:
                 await self._observe(write)
             result = await self._unfenced(write)
-        self._send_result(operation, result, write)
+        self.send_result(operation, result, write)
 
     def _understood(self, operation: Operation, mapping: Mapping, bucket: str, object_key: str) -> Write:
         """The write as its head tells it; the key is the rule's until the other sources have spoken."""
@@ -363,7 +366,7 @@ class _Call:
                 raise Refused(reason, "", key=write.key, token=write.token, floor=fence.shadow_floor)
         except FenceError as error:
             self.record.decision, self.record.reason = "would-refuse", error.reason.value
-            self._remember(EventKind.WOULD_REFUSE, error, write.cause)
+            self.remember(EventKind.WOULD_REFUSE, error, write.cause)
         except StoreUnavailable:
             self.record.reason = Reason.STORE_UNAVAILABLE.value
 
@@ -391,7 +394,7 @@ class _Call:
         result = await gateway._batches.delete(
             head, head.bucket, writes, quiet=quiet, on_refusal=self._refused_in_batch
         )
-        self._send_result(operation, result, None)
+        self.send_result(operation, result, None)
 
     def _refuse_scattered(self, bucket: str, fenced: list[tuple[str, Mapping]], token: Token) -> None:
         """A token without a key applies only where all objects map to one key (R7)."""
@@ -426,7 +429,7 @@ class _Call:
     def _refused_in_batch(self, error: FenceError, one: BatchObject) -> None:
         self.record.decision, self.record.reason = "refused", error.reason.value
         if error.key is not None:
-            self._remember(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
+            self.remember(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
 
     # --- the body
 
@@ -446,99 +449,10 @@ class _Call:
                 "Your request was too big.",
                 MaxMessageLengthBytes=str(operation.max_body_bytes),
             )
-        self._body = RequestBody(
-            self._request, spec, PayloadDecoder(spec, self._chunk_signer(spec)), self._gateway._progress
-        )
+        self._body = RequestBody(self._request, spec, self._chunk_signer, self._gateway._progress)
         return self._body
 
-    def _chunk_signer(self, spec: PayloadSpec) -> ChunkSigner | None:
-        if spec.mode not in (PayloadMode.SIGNED_CHUNKS, PayloadMode.SIGNED_CHUNKS_TRAILER):
-            return None
+    def _chunk_signer(self) -> ChunkSigner:
         claim = self.caller.claim
         assert claim is not None
         return ChunkSigner(self.caller.signing_key, claim.amz_date, claim.scope, claim.signature)
-
-    # --- answers
-
-    def _send_result(self, operation: Operation, result: Result, write: Write | None) -> None:
-        headers = self._answer_headers(result.headers, operation)
-        if write is not None and write.token and write.rule.mode is Mode.ENFORCE:
-            headers += [
-                ("X-Fencing-Token", str(write.token)),
-                ("X-Fencing-Key", key_in_header(write.key)),
-                ("X-Fencing-Floor", str(write.token)),
-            ]
-            self.record.floor = write.token
-        if result.code is not None:
-            self.record.reason = result.code
-        self._unread()
-        self._reply.send(result.status, headers, result.body)
-
-    def _answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
-        """The upstream's fields as the client sees them, under this gateway's request id."""
-        own = [("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._gateway._host_id)]
-        result = []
-        for name, value in returned_headers(headers):
-            if name == "x-amz-request-id":
-                self.record.upstream_request_id = value
-            elif name not in _OWN_IDS:
-                result.append((name, value))
-        if operation.level is Level.OBJECT:
-            result = shown(result)
-        return result + own
-
-    def _refuse(self, error: FenceError) -> None:
-        record = self.record
-        record.decision, record.reason, record.message = "refused", error.reason.value, error.message
-        record.fence_key = error.key or record.fence_key
-        record.token = error.token or record.token
-        record.floor = error.floor if error.floor is not None else record.floor
-        if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
-            self._remember(EventKind.REFUSED, error, f"{record.operation} {record.bucket}/{record.object_key}")
-        headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
-        if error.floor is not None:
-            headers.append(("X-Fencing-Floor", str(error.floor)))
-        retry_after_s = error.retry_after_s
-        if isinstance(error, TryAgain):
-            retry_after_s = retry_after_s or 1.0
-            headers.append(("Retry-After", str(max(1, round(retry_after_s)))))
-            headers.append(("x-amz-retry-after", str(max(1, round(retry_after_s * 1000)))))
-        self.send_error(of_fence(error), headers)
-
-    def _remember(self, kind: EventKind, error: FenceError, cause: str) -> None:
-        """Add to the key's history. A store that cannot changes no answer."""
-        record = self.record
-        key, token = error.key or record.fence_key or "", error.token or record.token or 0
-        detail = f"{error.reason.value}: {cause}"
-        with suppress(StoreUnavailable):
-            self._gateway._store.record(Event(key, kind, token, error.floor or 0, detail, record.request_id))
-
-    def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
-        """Answer an error in S3's form; drop the connection if an answer has already begun."""
-        record, reply = self.record, self._reply
-        if reply.started:
-            reply.cut()
-            return
-        resource = "/" + "/".join(part for part in (record.bucket, record.object_key) if part is not None)
-        body = to_xml(error, resource=resource, request_id=record.request_id, host_id=self._gateway._host_id)
-        fields = [
-            ("x-amz-request-id", record.request_id),
-            ("x-amz-id-2", self._gateway._host_id),
-            ("content-type", "application/xml"),
-            *(headers or []),
-        ]
-        unread = self._unread()
-        try:
-            reply.send(error.status, fields, body)
-        except ClientGone:
-            return
-        if unread and expects_continue(self._request) and not (self._body and self._body.wanted):
-            reply.close_at_once()
-
-    def _unread(self) -> bool:
-        """Whether a body has not been read to its end; then this answer is the connection's last."""
-        read = self._body is not None and self._body.wanted and self._request.content.is_eof()
-        unread = self._request.body_exists and not read
-        if unread:
-            self._reply.keep_alive = False
-        return unread

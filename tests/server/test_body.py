@@ -14,6 +14,7 @@ import pytest
 
 from gateway.s3.payload import PayloadMode
 from gateway.server import body as body_module
+from gateway.server.s3 import Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryUpstream
 from tests.conftest import REGION, StoreServer
@@ -268,7 +269,7 @@ async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(end: str, left
 async def test_a_body_that_stalls_is_given_up(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No byte for `idle_timeout_s`: 400 RequestTimeout, the connection closed, nothing upstream."""
     monkeypatch.setattr(body_module, "SWEEP_S", 0.02)
-    async with running(idle_timeout_s=0.2) as rig:
+    async with running(limits=Limits(idle_timeout_s=0.2)) as rig:
         body = b"x" * size
         wire = await rig.wire()
         await wire.send(signed("PUT", f"/b/{KEY}", [("x-fencing-token", "5")], body) + body[:-1])
@@ -279,12 +280,25 @@ async def test_a_body_that_stalls_is_given_up(size: int, monkeypatch: pytest.Mon
         assert rig.record["reason"] == "RequestTimeout"
 
 
+async def test_a_client_that_stops_reading_is_given_up() -> None:
+    """An answer that nobody takes holds its connection no longer than `idle_timeout_s`."""
+    async with running(limits=Limits(idle_timeout_s=0.2)) as rig:
+        assert (await rig.put(KEY, b"x" * (64 << 20), 5)).status == 200
+        wire = await rig.wire()
+        await wire.send(signed("GET", f"/b/{KEY}"))
+        async with asyncio.timeout(10):
+            while rig.record["operation"] != "GetObject":
+                await asyncio.sleep(0.05)
+        assert (rig.record["decision"], rig.record["reason"]) == ("failed", "ClientGone")
+        assert rig.gateway.handler.running == 0
+
+
 async def test_a_slow_upstream_is_not_held_against_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the time that the client lets pass counts: while the upstream takes its time, no body is given up."""
     monkeypatch.setattr(body_module, "SWEEP_S", 0.02)
     upstream = Staging()
     upstream.hold = asyncio.Event()
-    async with running(upstream=upstream, idle_timeout_s=0.1) as rig:
+    async with running(upstream=upstream, limits=Limits(idle_timeout_s=0.1)) as rig:
         wire = await _begun(rig, upstream, len(LARGE))
         assert await wire.nothing_for(0.4)
         upstream.hold.set()

@@ -57,17 +57,24 @@ class LazyWrites:
 
     def record(self, event: Event) -> None:
         """Count `event` into the key's last waiting one if they are alike, else add it; drop at the bound."""
-        place = self._last_of_key.get(event.key)
-        if place is not None:
-            last = self._events[place]
-            if (last.kind, last.token, last.detail) == (event.kind, event.token, event.detail):
-                self._events[place] = replace(last, count=last.count + event.count)
-                return
+        if self.counted(event):
+            return
         if len(self._events) >= MAX_WAITING:
             self.dropped_events += event.count
             return
         self._last_of_key[event.key] = len(self._events)
         self._events.append(event)
+
+    def counted(self, event: Event) -> bool:
+        """Count `event` into the key's last waiting one, if they are alike."""
+        place = self._last_of_key.get(event.key)
+        if place is None:
+            return False
+        last = self._events[place]
+        if last.token != event.token or last.kind is not event.kind or last.detail != event.detail:
+            return False
+        self._events[place] = replace(last, count=last.count + event.count)
+        return True
 
     def take(self) -> LazyBatch:
         """All that waits. It must come back through `committed` or `failed`."""

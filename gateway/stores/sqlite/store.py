@@ -147,7 +147,8 @@ class SqliteStore:
 
     def record(self, event: Event) -> None:
         writer = self._writer
-        self._lazy.record(replace(storable(event), at=self._clock()))
+        if not self._lazy.counted(event):
+            self._lazy.record(replace(storable(event), at=self._clock()))
         writer.flush_soon()
 
     async def events(self, key: str, before: int | None, limit: int) -> list[Event]:

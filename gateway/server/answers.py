@@ -1,0 +1,123 @@
+"""How one S3 request is answered: a result, a refusal of the fence, or an error, in the wire's form."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from aiohttp import web
+
+from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.keys import Mode
+from gateway.s3.errors import S3Error, of_fence, to_xml
+from gateway.s3.fencing import key_in_header, shown
+from gateway.s3.forward import returned_headers
+from gateway.s3.operations import Level, Operation
+from gateway.server.body import RequestBody, expects_continue
+from gateway.server.http import ClientGone, Reply
+from gateway.service.sending import Result, Write
+from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.telemetry import RequestRecord
+
+_OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
+
+
+class Answers:
+    """The answering half of one request."""
+
+    __slots__ = ("_body", "_host_id", "_reply", "_request", "_store", "record")
+
+    def __init__(
+        self, request: web.BaseRequest, reply: Reply, record: RequestRecord, store: Store, host_id: str
+    ) -> None:
+        self._request = request
+        self._reply = reply
+        self._body: RequestBody | None = None
+        self._store = store
+        self._host_id = host_id
+        self.record = record
+
+    def send_result(self, operation: Operation, result: Result, write: Write | None) -> None:
+        """Answer a write with the upstream's answer; a fenced one that succeeded says under which token."""
+        headers = self.answer_headers(result.headers, operation)
+        if write is not None and write.token and write.rule.mode is Mode.ENFORCE:
+            self.record.floor = write.token
+            if result.status < 300:
+                headers += [
+                    ("X-Fencing-Token", str(write.token)),
+                    ("X-Fencing-Key", key_in_header(write.key)),
+                    ("X-Fencing-Floor", str(write.token)),
+                ]
+        if result.code is not None:
+            self.record.reason = result.code
+        self._leave_unread()
+        self._reply.send(result.status, headers, result.body)
+
+    def answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
+        """The upstream's fields as the client sees them, under this gateway's request id."""
+        own = [("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._host_id)]
+        result = []
+        for name, value in returned_headers(headers):
+            if name == "x-amz-request-id":
+                self.record.upstream_request_id = value
+            elif name not in _OWN_IDS:
+                result.append((name, value))
+        if operation.level is Level.OBJECT:
+            result = shown(result)
+        return result + own
+
+    def refuse(self, error: FenceError) -> None:
+        """Answer a refusal of the fence, and add it to the key's history."""
+        record = self.record
+        record.decision, record.reason, record.message = "refused", error.reason.value, error.message
+        record.fence_key = error.key or record.fence_key
+        record.token = error.token or record.token
+        record.floor = error.floor if error.floor is not None else record.floor
+        if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
+            self.remember(EventKind.REFUSED, error, f"{record.operation} {record.bucket}/{record.object_key}")
+        headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
+        if error.floor is not None:
+            headers.append(("X-Fencing-Floor", str(error.floor)))
+        retry_after_s = error.retry_after_s
+        if isinstance(error, TryAgain):
+            retry_after_s = retry_after_s or 1.0
+            headers.append(("Retry-After", str(max(1, round(retry_after_s)))))
+            headers.append(("x-amz-retry-after", str(max(1, round(retry_after_s * 1000)))))
+        self.send_error(of_fence(error), headers)
+
+    def remember(self, kind: EventKind, error: FenceError, cause: str) -> None:
+        """Add to the key's history. A store that cannot changes no answer."""
+        record = self.record
+        key, token = error.key or record.fence_key or "", error.token or record.token or 0
+        detail = f"{error.reason.value}: {cause}"
+        with suppress(StoreUnavailable):
+            self._store.record(Event(key, kind, token, error.floor or 0, detail, record.request_id))
+
+    def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
+        """Answer an error in S3's form; drop the connection if an answer has already begun."""
+        record, reply = self.record, self._reply
+        if reply.started:
+            reply.cut()
+            return
+        resource = "/" + "/".join(part for part in (record.bucket, record.object_key) if part is not None)
+        body = to_xml(error, resource=resource, request_id=record.request_id, host_id=self._host_id)
+        fields = [
+            ("x-amz-request-id", record.request_id),
+            ("x-amz-id-2", self._host_id),
+            ("content-type", "application/xml"),
+            *(headers or []),
+        ]
+        unread = self._leave_unread()
+        try:
+            reply.send(error.status, fields, body)
+        except ClientGone:
+            return
+        if unread and expects_continue(self._request) and not (self._body and self._body.wanted):
+            reply.close_at_once()
+
+    def _leave_unread(self) -> bool:
+        """Whether a body has not been read to its end; then this answer is the connection's last."""
+        read = self._body is not None and self._body.wanted and self._request.content.is_eof()
+        unread = self._request.body_exists and not read
+        if unread:
+            self._reply.keep_alive = False
+        return unread
