@@ -7,14 +7,13 @@ from contextlib import suppress
 from aiohttp import web
 
 from gateway.core.errors import FenceError, Reason, TryAgain
-from gateway.core.keys import Mode
 from gateway.s3.errors import S3Error, of_fence, to_xml
 from gateway.s3.fencing import key_in_header, shown
 from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
 from gateway.server.body import RequestBody, expects_continue
 from gateway.server.http import ClientGone, Reply
-from gateway.service.sending import Result, Write
+from gateway.service.sending import Result
 from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
 from gateway.telemetry import RequestRecord
 
@@ -36,16 +35,16 @@ class Answers:
         self._host_id = host_id
         self.record = record
 
-    def send_result(self, operation: Operation, result: Result, write: Write | None) -> None:
+    def send_result(self, operation: Operation, result: Result, key: str | None, token: int) -> None:
         """Answer a write with the upstream's answer; a fenced one that succeeded says under which token."""
         headers = self.answer_headers(result.headers, operation)
-        if write is not None and write.token and write.rule.mode is Mode.ENFORCE:
-            self.record.floor = write.token
+        if key is not None and token:
+            self.record.floor = token
             if result.status < 300:
                 headers += [
-                    ("X-Fencing-Token", str(write.token)),
-                    ("X-Fencing-Key", key_in_header(write.key)),
-                    ("X-Fencing-Floor", str(write.token)),
+                    ("X-Fencing-Token", str(token)),
+                    ("X-Fencing-Key", key_in_header(key)),
+                    ("X-Fencing-Floor", str(token)),
                 ]
         if result.code is not None:
             self.record.reason = result.code

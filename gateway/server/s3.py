@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Reason, Refused, TryAgain
-from gateway.core.keys import NO_TOKEN, Mapping, Mode, Ruleset, Token, WithoutToken, agree, key_of_object
+from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, Ruleset, Token, WithoutToken, agree, key_of_object
 from gateway.s3.claim import UNSIGNED_PAYLOAD
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed
@@ -269,7 +269,8 @@ class _Call(Answers):
             if mapping.rule.mode is Mode.OBSERVE:
                 await self._observe(write)
             result = await self._unfenced(write)
-        self.send_result(operation, result, write)
+        enforced = mapping.rule.mode is Mode.ENFORCE
+        self.send_result(operation, result, write.key if enforced else None, write.token)
 
     def _understood(self, operation: Operation, mapping: Mapping, bucket: str, object_key: str) -> Write:
         """The write as its head tells it; the key is the rule's until the other sources have spoken."""
@@ -379,26 +380,42 @@ class _Call(Answers):
         if body is None or not body.length:
             raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
         asked, quiet = parse_batch(await body.read())
-        named = [(one, await gateway._writes.name(head.bucket, one.key)) for one in asked]
-        mapped = [(one, name, gateway._rules.map(head.bucket, name)) for one, name in named]
-        fenced = [(name, mapping) for _, name, mapping in mapped if mapping.rule.mode is Mode.ENFORCE]
+        mapped = [(one, *await self._mapped(head.bucket, one.key)) for one in asked]
+        fenced = {
+            mapping.key or key_of_object(head.bucket, name)
+            for _, name, mapping in mapped
+            if isinstance(mapping, Mapping) and mapping.rule.mode is Mode.ENFORCE
+        }
         said = self._claimed() if fenced else NOTHING_CLAIMED
         if said.token is not None and said.key is None:
-            self._refuse_scattered(head.bucket, fenced, said.token)
+            self._refuse_scattered(fenced, said.token)
         writes = [
-            (one, await self._batch_write(self._understood(operation, mapping, head.bucket, name), said))
+            (
+                one,
+                mapping
+                if isinstance(mapping, FenceError)
+                else await self._batch_write(self._understood(operation, mapping, head.bucket, name), said),
+            )
             for one, name, mapping in mapped
         ]
         self.record.decision = "admitted" if fenced else "passed"
-        self.record.token, self.record.fence_key = said.token, said.key
+        self.record.token = said.token
+        self.record.fence_key = said.key or (min(fenced) if len(fenced) == 1 else None)
         result = await gateway._batches.delete(
             head, head.bucket, writes, quiet=quiet, on_refusal=self._refused_in_batch
         )
-        self.send_result(operation, result, None)
+        self.send_result(operation, result, self.record.fence_key, said.token or NO_TOKEN)
 
-    def _refuse_scattered(self, bucket: str, fenced: list[tuple[str, Mapping]], token: Token) -> None:
+    async def _mapped(self, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
+        """One object's name and mapping; a key that the rules cannot map is that object's own refusal."""
+        name = await self._gateway._writes.name(bucket, object_key)
+        try:
+            return name, self._gateway._rules.map(bucket, name)
+        except FenceError as error:
+            return name, error
+
+    def _refuse_scattered(self, keys: set[FencingKey], token: Token) -> None:
         """A token without a key applies only where all objects map to one key (R7)."""
-        keys = {mapping.key or key_of_object(bucket, name) for name, mapping in fenced}
         if len(keys) > 1:
             one, other = sorted(keys)[:2]
             raise Malformed(

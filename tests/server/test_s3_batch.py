@@ -1,0 +1,72 @@
+"""DeleteObjects from head to answer: whose token it is, and what each object is told."""
+
+from __future__ import annotations
+
+from tests.server.rig import BUCKET, Rig, rule, running
+
+RULES = [rule("renders/{job}/**", "{job}"), rule("wild/{path:path}", "{path}")]
+
+
+def batch(*keys: str) -> bytes:
+    return f"<Delete>{''.join(f'<Object><Key>{key}</Key></Object>' for key in keys)}</Delete>".encode()
+
+
+async def delete(rig: Rig, *keys: str, token: int | None = None, fence_key: str | None = None):
+    said = [] if token is None else [("x-fencing-token", str(token))]
+    said += [] if fence_key is None else [("x-fencing-key", fence_key)]
+    return await rig.ask("POST", f"/{BUCKET}?delete", said, batch(*keys))
+
+
+async def test_a_token_without_a_key_holds_for_objects_of_one_job() -> None:
+    """All map to one key: the token is that key's, and the answer says so."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/a", b"a", 5)
+        await rig.put("renders/j/b", b"b", 5)
+        answer = await delete(rig, "renders/j/a", "renders/j/b", token=6)
+        assert answer.status == 200
+        assert answer.body.count(b"<Deleted>") == 2
+        assert answer.header("x-fencing-key") == "j"
+        assert answer.header("x-fencing-token") == answer.header("x-fencing-floor") == "6"
+        assert (await rig.store.fence("j")).floor == 6
+
+
+async def test_a_token_without_a_key_over_several_jobs_is_refused_whole() -> None:
+    """R7: nobody can tell whose token it is; nothing is deleted, no floor moves."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/a", b"a", 5)
+        await rig.put("renders/k/a", b"b", 5)
+        answer = await delete(rig, "renders/j/a", "renders/k/a", token=6)
+        assert (answer.status, answer.code, answer.xml["FencingReason"]) == (400, "InvalidArgument", "KeyMismatch")
+        assert rig.stored("renders/j/a")
+        assert rig.stored("renders/k/a")
+        assert (await rig.store.fence("j")).floor == 5
+
+
+async def test_a_key_that_is_named_refuses_the_objects_of_others() -> None:
+    """Each object of another job is its own error, the rest goes through."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/a", b"a", 5)
+        await rig.put("renders/k/a", b"b", 5)
+        answer = await delete(rig, "renders/j/a", "renders/k/a", token=6, fence_key="j")
+        assert b"<Deleted><Key>renders/j/a</Key></Deleted>" in answer.body
+        assert b"<Error><Key>renders/k/a</Key><Code>InvalidArgument</Code>" in answer.body
+        assert rig.stored("renders/j/a") is None
+        assert rig.stored("renders/k/a")
+
+
+async def test_an_object_that_its_rule_cannot_map_is_its_own_error() -> None:
+    """A rule gives it a fencing key that is too long; the others are deleted."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/a", b"a", 5)
+        unmapped = "wild/" + "x" * 600
+        answer = await delete(rig, "renders/j/a", unmapped, token=5)
+        assert b"<Deleted><Key>renders/j/a</Key></Deleted>" in answer.body
+        assert f"<Error><Key>{unmapped}</Key><Code>InvalidArgument</Code>".encode() in answer.body
+
+
+async def test_an_upstreams_error_after_admission_names_no_token() -> None:
+    """The success headers belong to success."""
+    async with running(rules=RULES) as rig:
+        answer = await rig.ask("PUT", "/nosuchbucket/renders/j/a", [("x-fencing-token", "5")], b"a")
+        assert (answer.status, answer.code) == (404, "NoSuchBucket")
+        assert answer.header("x-fencing-token") is None
