@@ -224,7 +224,7 @@ class ClientSettings(Section):
     keys: Texts = ("*",)
     """The fence keys it may write under."""
     require_signed_token: bool = True
-    """Refuse a fencing header that its signature does not cover; rclone and minio-py cannot sign theirs."""
+    """Refuse a fencing header that its signature does not cover; rclone cannot sign its."""
 
 
 class ApiTokenSettings(Section):

@@ -62,6 +62,13 @@ class Readiness:
 
     def __init__(self) -> None:
         self.reason: str | None = "starting"
+        """Why not; None when it serves, as far as the process itself knows."""
+        self.store_fault: str | None = None
+        """What the store said when it was last asked."""
+
+    @property
+    def fault(self) -> str | None:
+        return self.reason or self.store_fault
 
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -78,6 +85,7 @@ class Control:
         self._telemetry = telemetry
         self._readiness = readiness
         self._tokens = tokens
+        telemetry.ready.set_function(lambda: readiness.fault is None)
 
     def application(self) -> web.Application:
         """The routes."""
@@ -101,15 +109,14 @@ class Control:
 
     async def readyz(self, request: web.Request) -> web.StreamResponse:
         """The gateway takes requests and its store can raise floors; else 503 and why."""
-        reason = self._readiness.reason
-        if reason is None:
-            try:
-                await self._store.check()
-            except StoreUnavailable as error:
-                reason = f"store: {error}"
-        self._telemetry.ready.set(reason is None)
-        if reason is not None:
-            return _json({"status": "unavailable", "reason": reason}, status=503)
+        readiness = self._readiness
+        try:
+            await self._store.check()
+            readiness.store_fault = None
+        except StoreUnavailable as error:
+            readiness.store_fault = f"store: {error}"
+        if readiness.fault is not None:
+            return _json({"status": "unavailable", "reason": readiness.fault}, status=503)
         return _json({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
@@ -136,7 +143,7 @@ class Control:
     async def show_fence(self, request: web.Request) -> web.StreamResponse:
         """One key: floors, and what is unsettled."""
         key = self._key(request)
-        fence = await self._store.fence(key)
+        fence = await self._fences.state(key)
         unsettled = [_unsettled(send) for send in self._fences.unsettled(key)]
         return _json(self._fence(fence) | {"unsettled": unsettled})
 
@@ -165,7 +172,7 @@ class Control:
         token, reason = await _token_and_reason(request, reason=True)
         live = await self._fences.admit(key, token, cause=f"operator: {reason}")
         self._fences.unpin(live)
-        return _json(self._fence(await self._store.fence(key)))
+        return _json(self._fence(await self._fences.state(key)))
 
     async def seal(self, request: web.Request) -> web.StreamResponse:
         """Shut out the token that holds the floor, too."""

@@ -83,6 +83,7 @@ class S3Handler:
         self._host_id = host_id
         self._suffixes = virtual_host_suffixes
         self.running = 0
+        telemetry.running.set_function(lambda: self.running)
         self.draining = False
 
     async def handle(self, request: web.BaseRequest) -> Reply:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
-from gateway.service.sending import Write, unavailable
+from gateway.service.sending import Write, cannot_look, unavailable
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
 _SOURCE = "x-amz-copy-source"
@@ -104,5 +104,5 @@ async def _head_source(
     if response.status == 403:
         raise S3Error("AccessDenied", "Access Denied")
     if response.status != 200:
-        raise unavailable(f"it answers {response.status} to a HEAD of the copy's source")
+        raise cannot_look(response.status, "the copy's source")
     return response.headers

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from gateway.clock import Clock
@@ -267,8 +267,10 @@ class Fences:
         return fence
 
     async def state(self, key: FencingKey) -> Fence:
-        """The durable state of a key, without raising anything."""
-        return await self._stored(self.store.fence(key))
+        """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
+        fence = await self._stored(self.store.fence(key))
+        live = self._live.get(key)
+        return fence if live is None else replace(fence, completed_floor=live.gate.completed_floor)
 
     async def handed_over(self, key: FencingKey) -> int | None:
         """The floor of a key if its hand-over is complete, or can be completed now; else None. Raises `TryAgain`."""
@@ -350,7 +352,9 @@ class Fences:
             self.unpin(live)
 
     async def _hand_over(self, live: LiveGate, token: Token, wait_s: float) -> None:
-        deadline = self.clock.monotonic() + wait_s
+        begun = self.clock.monotonic()
+        deadline = begun + wait_s
+        waited = False
         while True:
             now = self.clock.monotonic()
             self._expire(live)
@@ -359,9 +363,13 @@ class Fences:
             if until is None:
                 if not already:
                     self._handed_over(live)
+                    if waited:
+                        detail = f"after {now - begun:.1f} s for lower tokens to settle"
+                        self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
                 return
             if now >= deadline:
                 raise self._handover_pending(live, token, until - now)
+            waited = True
             await live.changed(min(until, deadline) - now)
 
     def _handover_pending(self, live: LiveGate, token: Token, wait_s: float) -> TryAgain:

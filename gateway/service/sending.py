@@ -13,6 +13,7 @@ from typing import Protocol
 from gateway.core.errors import Outcome, Reason, TryAgain
 from gateway.core.keys import FencingKey, Rule, Token
 from gateway.core.write import ABSENT, Answer, ObjectState, classify
+from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_state
 from gateway.s3.forward import forwarded_headers, forwarded_query
 from gateway.s3.operations import Operation
@@ -214,8 +215,15 @@ async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tupl
     if response.status == 404:
         return ABSENT, response.headers
     if response.status != 200:
-        raise unavailable(f"it answers {response.status} to a HEAD of the object")
+        raise cannot_look(response.status, "the object")
     return object_state(response.headers), response.headers
+
+
+def cannot_look(status: int, what: str) -> Exception:
+    """A HEAD was answered neither with an object nor with its absence: final where the request itself is at fault."""
+    if status in (400, 414):
+        return S3Error("InvalidRequest", f"The object store answers {status} to a HEAD of {what}.")
+    return unavailable(f"it answers {status} to a HEAD of {what}")
 
 
 async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:

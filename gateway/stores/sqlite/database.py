@@ -33,8 +33,8 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     code = getattr(error, "sqlite_errorname", "")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         advice = (
-            "the database is damaged: keep the file, restore the latest backup (`fencing-gateway restore`) or "
-            "rebuild the floors from the objects (`fencing-gateway fence rebuild`)"
+            "the database is damaged: keep the file, and put the latest backup in its place "
+            "(docs/operating.md tells what that means for the floors)"
         )
     elif code.startswith("SQLITE_FULL"):
         advice = "the disk is full: make room, no restart is needed"
