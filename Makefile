@@ -40,6 +40,8 @@ check: .venv/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PYTEST) tests/core tests/s3 --quiet --cov=gateway.core --cov=gateway.s3 --cov-branch --cov-fail-under=100 \
+		--cov-report=term:skip-covered
 	$(if $(DOCS_TESTS),$(PYTEST) $(DOCS_TESTS))
 
 format: .venv/dev.stamp

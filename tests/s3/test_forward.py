@@ -104,6 +104,13 @@ def test_content_encoding(sent: list[str], kept: str | None) -> None:
     )
 
 
+def test_a_trailers_name_goes_no_further_than_the_trailer() -> None:
+    """S3 refuses a checksum's algorithm without its value; without a trailer the name is the client's own."""
+    named = ("x-amz-sdk-checksum-algorithm", "CRC32")
+    assert forwarded(named, ("x-amz-trailer", "x-amz-checksum-crc32")) == []
+    assert forwarded(named) == [named]
+
+
 def test_without() -> None:
     """The caller takes out what it replaces, and the MD5 of a body that it has rewritten."""
     head = head_of([("if-match", "x"), ("content-md5", "y"), ("content-type", "z")])

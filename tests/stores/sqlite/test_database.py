@@ -159,7 +159,7 @@ async def test_another_programs_database_is_left_alone(path: Path) -> None:
 async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     """Never made anew in silence: the floors would be lost."""
     path.write_bytes(b"floors: none" * 1000)
-    assert "damaged: keep the file, restore" in await refused(path)
+    assert "damaged: keep the file, and put the latest backup" in await refused(path)
 
 
 async def test_damage_shows_at_the_start_after_a_crash(path: Path) -> None:
