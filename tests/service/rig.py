@@ -185,17 +185,19 @@ class Rig:
         return result.body.split(b"<UploadId>")[1].split(b"</UploadId>")[0].decode()
 
     async def part(
-        self, upload_id: str, data: bytes | Payload, said: Claimed = NOTHING_CLAIMED, number: int = 1
+        self, upload_id: str, data: bytes | Payload, said: Claimed = NOTHING_CLAIMED, number: int = 1, key: str = JOB
     ) -> Result:
         body = data if isinstance(data, Payload) else Payload(data)
-        write = self.write("PUT", JOB, 0, body, query=f"?partNumber={number}&uploadId={upload_id}")
+        write = self.write("PUT", key, 0, body, query=f"?partNumber={number}&uploadId={upload_id}")
         await self.uploads.bound(write, said)
         return await self.uploads.part(write)
 
-    async def complete(self, upload_id: str, said: Claimed = NOTHING_CLAIMED, etag: str = "") -> Result:
+    async def complete(
+        self, upload_id: str, said: Claimed = NOTHING_CLAIMED, etag: str = "", key: str = JOB
+    ) -> Result:
         part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
         xml = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>"
-        write = self.write("POST", JOB, 0, Payload(xml.encode()), query=f"?uploadId={upload_id}")
+        write = self.write("POST", key, 0, Payload(xml.encode()), query=f"?uploadId={upload_id}")
         upload = await self.uploads.bound(write, said)
         return await self.uploads.complete(write, upload)
 
@@ -210,9 +212,10 @@ async def rig(
     small_body_bytes: int = 16,
     store: MemoryStore | None = None,
     upstream: FaultyUpstream | None = None,
+    clock: VirtualClock | None = None,
 ) -> Rig:
     """A service layer that has started; with `store` or `upstream` of an earlier one, after a restart."""
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
     store = store or MemoryStore(clock=clock.wall)
     start = await store.start("rules")
     upstream = upstream or FaultyUpstream(BUCKET)
