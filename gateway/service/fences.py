@@ -268,7 +268,7 @@ class Fences:
 
     async def state(self, key: FencingKey) -> Fence:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
-        fence = await self._stored(self.store.fence(key))
+        fence = await self._fence(key)
         live = self._live.get(key)
         return fence if live is None else replace(fence, completed_floor=live.gate.completed_floor)
 
@@ -321,7 +321,7 @@ class Fences:
         # One load at a time for a key: two could leave a writer with a gate that is not the one in the table.
         task = self._loading.get(key)
         if task is None:
-            task = self._loading[key] = asyncio.create_task(self._stored(self.store.fence(key)))
+            task = self._loading[key] = asyncio.create_task(self._fence(key))
             task.add_done_callback(lambda done: self._loaded(key, done))
         fence = await asyncio.shield(task)
         live = self._live.get(key)
@@ -384,6 +384,9 @@ class Fences:
             floor=live.gate.floor,
             retry_after_s=min(max(wait_s, 1.0), self.timing.settle_timeout_s),
         )
+
+    async def _fence(self, key: FencingKey) -> Fence:
+        return await self._stored(self.store.fence(key))
 
     async def _stored(self, call: asyncio.Future[Fence] | object) -> Fence:
         try:

@@ -202,7 +202,7 @@ class Uploads:
         if upload.nonce and (gone or lost):
             try:
                 state, headers = await look(self._upstream, write)
-            except FenceError:
+            except (FenceError, S3Error):
                 if not lost:
                     raise
             else:

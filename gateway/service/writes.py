@@ -264,7 +264,7 @@ class Writes:
             result: Result | None = None
             await self._take_turn(entry, write.key)
             try:
-                if admitted.honoured and not admitted.own and entry.state is not None:
+                if admitted.honoured and not admitted.own and _conditional_on(write, entry.state):
                     admitted.on(entry.state)  # whoever was before has left a new state
                 request = self._request(admitted, nonce)
                 with self._passage(admitted) as passage:
@@ -359,7 +359,7 @@ class Writes:
         if bears_nonce:
             try:
                 state, verdict, headers = await self._look(write, admitted.live, entry, nonce)
-            except FenceError:
+            except (FenceError, S3Error):
                 pass
             else:
                 if verdict is Verdict.OURS:
@@ -379,7 +379,7 @@ class Writes:
                     return
                 try:
                     state, _ = await look(self.upstream, admitted.write)
-                except FenceError:
+                except (FenceError, S3Error):
                     continue
                 if judge(state, admitted.write.key, admitted.write.token, nonce) is Verdict.OURS:
                     passage.nonce_seen()
@@ -444,6 +444,12 @@ def _honours(capabilities: Capabilities, operation: str) -> bool:
         "CopyObject": capabilities.conditional_copy,
         "DeleteObject": capabilities.conditional_delete,
     }[operation]
+
+
+def _conditional_on(write: Write, state: ObjectState | None) -> bool:
+    """Whether what is known of the object makes a condition for the write. No DELETE can demand absence: S3 answers 501
+    to `If-None-Match` there, which would leave it in doubt."""
+    return state is not None and (state.etag is not None or write.operation.name != "DeleteObject")
 
 
 def _bare(etag: str) -> str:

@@ -46,6 +46,10 @@ class Fault(Enum):
     SILENT = auto()
     """No answer before `answer` is called; then it is applied and answered."""
     NOT_REACHED = auto()
+    APPLIED_412 = auto()
+    """It is applied, and then answered as if its condition had failed: the server tried it twice."""
+    ERROR_IN_200 = auto()
+    """A 200 whose body is an error; nothing is applied."""
     EMPTY_200 = auto()
     """A 200 whose body breaks off before it says how it went; nothing is applied."""
 
@@ -78,12 +82,16 @@ class FaultyUpstream(MemoryUpstream):
         if fault is Fault.SILENT:
             await asyncio.wait_for(self.silent.wait(), timeout_s)
             return await super().send(request, body, timeout_s)
-        if fault in (Fault.LOST_APPLIED, Fault.ERROR_500_APPLIED):
+        if fault in (Fault.LOST_APPLIED, Fault.ERROR_500_APPLIED, Fault.APPLIED_412):
             self.apply(request, body)
         if fault is Fault.LOST_LATE:
             self.late.append((request, body))
         if fault in (Fault.ERROR_500_APPLIED, Fault.ERROR_500_DROPPED):
             return MemoryResponse(500, [], b"<Error><Code>InternalError</Code></Error>")
+        if fault is Fault.APPLIED_412:
+            return MemoryResponse(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+        if fault is Fault.ERROR_IN_200:
+            return MemoryResponse(200, [], b"<Error><Code>InternalError</Code></Error>")
         if fault is Fault.EMPTY_200:
             return MemoryResponse(200, [], b"   ")
         if fault is Fault.REFUSED_403:
@@ -192,9 +200,7 @@ class Rig:
         await self.uploads.bound(write, said)
         return await self.uploads.part(write)
 
-    async def complete(
-        self, upload_id: str, said: Claimed = NOTHING_CLAIMED, etag: str = "", key: str = JOB
-    ) -> Result:
+    async def complete(self, upload_id: str, said: Claimed = NOTHING_CLAIMED, etag: str = "", key: str = JOB) -> Result:
         part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
         xml = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>"
         write = self.write("POST", key, 0, Payload(xml.encode()), query=f"?uploadId={upload_id}")

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from gateway.core.errors import FenceError, Reason
+from gateway.core.errors import FenceError, Outcome, Reason
+from gateway.core.keys import FencingKey
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.batches import Batches
 from gateway.service.fences import Timing
+from gateway.service.sending import Result
+from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
 HEAD = parse_head("POST", f"/{BUCKET}?delete", Headers([]))
 
 
-async def delete(r, *wanted: tuple[str, int | None], quiet: bool = False) -> tuple[bytes, list[FenceError]]:
-    """Delete objects, each with its token (None: no fence covers it); answers the body and the refusals."""
-    refusals: list[FenceError] = []
+async def answer(
+    r, *wanted: tuple[str, int | None], quiet: bool = False, version_id: str | None = None, refusals: Any = None
+) -> Result:
+    """Delete objects, each with its token (None: no fence covers it); `refusals` takes what the fence refuses."""
     writes = [
-        (BatchObject(key, None, (("Key", key),)), None if token is None else r.write("DELETE", key, token, None))
+        (BatchObject(key, version_id, (("Key", key),)), None if token is None else r.write("DELETE", key, token, None))
         for key, token in wanted
     ]
-    result = await Batches(r.writes).delete(
-        HEAD, BUCKET, writes, quiet=quiet, on_refusal=lambda error, _: refusals.append(error)
+    told = [] if refusals is None else refusals
+    return await Batches(r.writes).delete(
+        HEAD, BUCKET, writes, quiet=quiet, on_refusal=lambda error, _: told.append(error)
     )
+
+
+async def delete(r, *wanted: tuple[str, int | None], quiet: bool = False) -> tuple[bytes, list[FenceError]]:
+    """The same; answers the body and the refusals."""
+    refusals: list[FenceError] = []
+    result = await answer(r, *wanted, quiet=quiet, refusals=refusals)
     assert result.status == 200
     return result.body, refusals
 
@@ -88,8 +100,8 @@ def test_a_lost_answer_leaves_every_object_in_doubt(fault) -> None:
         await r.put(5, b"1", key="renders/a/o")
         await r.put(5, b"2", key="renders/b/o")
         r.upstream.faults = [fault]
-        with pytest.raises(FenceError):
-            await delete(r, ("renders/a/o", 5), ("renders/b/o", 5))
+        error = await refusal(delete(r, ("renders/a/o", 5), ("renders/b/o", 5)))
+        assert error.outcome is Outcome.UNKNOWN
         times = [elapsed(r.put(6, b"x", key=f"renders/{job}/o")) for job in "ab"]
         for _, seconds in await asyncio.gather(*times):
             assert seconds == pytest.approx(30, abs=0.1)
@@ -107,5 +119,76 @@ def test_quiet_names_the_errors_alone() -> None:
         body, _ = await delete(r, ("renders/a/o", 33), ("renders/b/o", 5), quiet=True)
         assert b"<Deleted>" not in body
         assert b"<Error>" in body
+
+    run(main())
+
+
+def test_an_object_that_another_keys_send_may_still_change_is_left_out() -> None:
+    """R9: its own error, and not a byte of it in the request."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        await r.put(5, b"2", key="renders/b/o")
+        r.writes.objects.pin(BUCKET, "renders/a/o").begin(FencingKey("another"))
+        _, refusals = await delete(r, ("renders/a/o", 5), ("renders/b/o", 5))
+        assert [error.reason for error in refusals] == [Reason.HANDOVER_PENDING]
+        assert [r.data(key) for key in ("renders/a/o", "renders/b/o")] == [b"1", None]
+
+    run(main())
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED_403, Fault.NOT_REACHED], ids=lambda fault: fault.name)
+def test_a_batch_that_is_refused_or_not_sent_leaves_no_doubt(fault) -> None:
+    """R5: final for all of its objects."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        r.upstream.faults = [fault]
+        if fault is Fault.NOT_REACHED:
+            assert (await refusal(delete(r, ("renders/a/o", 5)))).outcome is Outcome.NOT_APPLIED
+        else:
+            assert (await answer(r, ("renders/a/o", 5))).code == "AccessDenied"
+        assert r.fences.unsettled() == []
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("element", "doubtful"),
+    [
+        ("<Deleted><Key>renders/a/o</Key></Deleted>", False),
+        ("<Error><Key>renders/a/o</Key><Code>AccessDenied</Code><Message/></Error>", False),
+        ("<Error><Key>renders/a/o</Key><Code>InternalError</Code><Message/></Error>", True),
+        ("", True),
+    ],
+    ids=["deleted", "refused", "failed", "not named"],
+)
+def test_each_object_is_settled_by_its_own_element(element, doubtful) -> None:
+    """R5, R7: of what the answer does not name, or names with an error that is not final, nobody knows."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        body = f"<DeleteResult>{element}</DeleteResult>".encode()
+        r.upstream.apply = lambda request, data: MemoryResponse(200, [], body)
+        result = await answer(r, ("renders/a/o", 5))
+        assert (b"<Error>" in result.body) == (element[:9] != "<Deleted>")
+        assert bool(r.fences.unsettled("a")) == doubtful
+
+    run(main())
+
+
+def test_the_deletion_of_a_version_does_not_mean_absence() -> None:
+    """What is remembered of the object is nothing, not that it is gone."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        body = b"<DeleteResult><Deleted><Key>renders/a/o</Key><VersionId>v1</VersionId></Deleted></DeleteResult>"
+        r.upstream.apply = lambda request, data: MemoryResponse(200, [], body)
+        await answer(r, ("renders/a/o", 5), version_id="v1")
+        assert r.writes.objects.pin(BUCKET, "renders/a/o").state is None
 
     run(main())

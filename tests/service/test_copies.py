@@ -56,6 +56,21 @@ def test_a_source_that_changes_in_between_is_not_copied() -> None:
     run(main())
 
 
+def test_the_clients_own_condition_on_the_source_keeps_its_meaning() -> None:
+    """It is judged before the gateway's own takes its place."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        etag = r.object().etag
+        await copy(r, 7, "renders/k/copy", x_amz_copy_source_if_match=etag)
+        with pytest.raises(S3Error) as caught:
+            await copy(r, 7, "renders/k/copy", x_amz_copy_source_if_match='"another"')
+        assert caught.value.code == "PreconditionFailed"
+
+    run(main())
+
+
 def test_a_stale_copy_is_refused_by_its_destination() -> None:
     """Whatever token the source bears."""
 

@@ -1,0 +1,207 @@
+"""R6 when something fails: bindings, Completes without a clear answer, and the revoking of what is overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.core.errors import Outcome, Reason
+from gateway.core.keys import WithoutToken
+from gateway.s3.errors import S3Error
+from gateway.stores.base import StoreUnavailable, UploadState
+from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
+from tests.service.test_uploads import ready
+from tests.virtual_time import run
+
+
+async def abort(r, upload_id: str):
+    """The client throws its upload away."""
+    from gateway.s3.fencing import NOTHING_CLAIMED
+
+    write = r.write("DELETE", JOB, 0, None, query=f"?uploadId={upload_id}")
+    return await r.uploads.abort(write, await r.uploads.bound(write, NOTHING_CLAIMED))
+
+
+def test_create_is_admitted_like_any_write() -> None:
+    """R1, R3: it raises the floor, and a lower one is refused before anything is sent."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.create(34)
+        assert await r.floor() == 34
+        sent = len(r.upstream.sent)
+        assert (await refusal(r.create(33))).reason is Reason.STALE_TOKEN
+        assert len(r.upstream.sent) == sent
+
+    run(main())
+
+
+def test_an_upload_that_cannot_be_bound_is_not_answered_and_leaves_nothing() -> None:
+    """R6: the binding is durable before the client learns the id."""
+
+    async def main() -> None:
+        r = await rig()
+
+        async def full(upload):
+            raise StoreUnavailable("disk is full")
+
+        r.store.bind_upload = full
+        assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
+def test_an_upload_without_token_bears_no_fence() -> None:
+    """R4: without a token an object goes as it came."""
+
+    async def main() -> None:
+        r = await rig(rule(without_token=WithoutToken.UNTIL_FENCED))
+        upload_id, etag = await ready(r, token=0)
+        await r.complete(upload_id, etag=etag)
+        assert not [n for n, _ in r.object().metadata if "fencing" in n]
+
+    run(main())
+
+
+def test_an_upload_whose_key_the_rules_now_call_otherwise_is_refused() -> None:
+    """R9: rule and binding differ."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        await r.store.stop(clean=True)
+        r = await rig(rule(key="renamed-{job}"), store=r.store, upstream=r.upstream)
+        assert (await refusal(r.complete(upload_id, etag=etag))).reason is Reason.KEY_MISMATCH
+
+    run(main())
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED_403, Fault.NOT_REACHED], ids=lambda fault: fault.name)
+def test_a_complete_that_is_refused_or_not_sent_leaves_no_doubt(fault) -> None:
+    """R5: final; the next token does not wait 300 s."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        r.upstream.faults = [fault]
+        if fault is Fault.NOT_REACHED:
+            assert (await refusal(r.complete(upload_id, etag=etag))).outcome is Outcome.NOT_APPLIED
+        else:
+            assert (await r.complete(upload_id, etag=etag)).code == "AccessDenied"
+        _, seconds = await elapsed(r.put(34, b"B"))
+        assert seconds == 0
+
+    run(main())
+
+
+def test_an_object_that_was_there_before_does_not_answer_for_a_complete() -> None:
+    """G5: the answer is lost, what the object bears is another write's nonce."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        upload_id, etag = await ready(r)
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        error = await refusal(r.complete(upload_id, etag=etag))
+        assert (error.reason, error.outcome) == (Reason.IN_DOUBT, Outcome.UNKNOWN)
+        assert r.data() == b"A"
+
+    run(main())
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_look_that_fails_takes_no_doubt_from_a_complete(status) -> None:
+    """G5: the answer is lost and a HEAD is refused: `Unknown`."""
+
+    async def main() -> None:
+        from gateway.upstream.memory import MemoryResponse
+
+        r = await rig()
+        upload_id, etag = await ready(r)
+
+        async def failing(request, body=b""):
+            return MemoryResponse(status, [], b"")
+
+        r.upstream.read = failing
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        error = await refusal(r.complete(upload_id, etag=etag))
+        assert (error.reason, error.outcome) == (Reason.IN_DOUBT, Outcome.UNKNOWN)
+
+    run(main())
+
+
+def test_an_upload_that_its_client_aborts_is_forgotten() -> None:
+    """Its id means nothing any more, here and upstream."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        assert (await abort(r, upload_id)).status == 204
+        assert r.upstream.uploads == {}
+        assert await r.store.upload(BUCKET, JOB, upload_id) is None
+        with pytest.raises(S3Error) as caught:
+            await r.complete(upload_id, etag=etag)
+        assert caught.value.code == "NoSuchUpload"
+
+    run(main())
+
+
+def test_what_has_been_revoked_and_aborted_is_marked_and_its_client_is_told() -> None:
+    """R6: the binding stays a while, so that the worker hears that it is stale and not that it never was."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, _ = await ready(r)
+        await r.put(34, b"B")
+        await asyncio.sleep(1)
+        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
+        sent = len(r.upstream.sent)
+        await asyncio.sleep(100)
+        assert len(r.upstream.sent) == sent
+
+    run(main())
+
+
+def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
+    """R6: whatever stands in its way, the rest goes on, and it is tried again."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.create(33)
+        await r.create(33, key="renders/k/out")
+        revoke, broken = r.store.revoke_uploads, True
+
+        async def failing(key, below):
+            if key == "j" and broken:
+                raise RuntimeError("a fault")
+            return await revoke(key, below)
+
+        r.store.revoke_uploads = failing
+        await r.put(34, b"B")
+        await r.put(34, b"B", key="renders/k/out")
+        await asyncio.sleep(1)
+        assert [upload.key for upload in r.upstream.uploads.values()] == [JOB]
+        broken = False
+        await asyncio.sleep(100)
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
+def test_the_binding_of_a_completed_upload_is_kept_for_days_and_not_for_ever() -> None:
+    """R6: a repeated Complete is answered while the binding is kept."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        await r.complete(upload_id, etag=etag)
+        await asyncio.sleep(6 * 86400)
+        assert (await r.complete(upload_id, etag=etag)).status == 200
+        await asyncio.sleep(2 * 86400)
+        with pytest.raises(S3Error) as caught:
+            await r.complete(upload_id, etag=etag)
+        assert caught.value.code == "NoSuchUpload"
+
+    run(main())
