@@ -9,6 +9,7 @@ import ipaddress
 import typing
 from collections.abc import Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config_source import FILE_VARIABLE, ConfigError, Place, Sources
 from gateway.core.keys import Mode, WithoutToken, compile_rule
+from gateway.s3.operations import OPERATIONS
 
 __all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
 
@@ -95,6 +97,15 @@ def _store_url(value: str) -> str:
     if not value.removeprefix("sqlite:") or not value.startswith("sqlite:"):
         raise ValueError('must be "sqlite:" and the path of the database, as sqlite:data/gateway.db')
     return value
+
+
+def _operations(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    names = [name for row in OPERATIONS for name in (row.name, *row.aliases)]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, 1)
+            raise ValueError(f"no S3 operation is called {pattern!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return patterns
 
 
 AccessKey = Annotated[str, BeforeValidator(_resolve), Field(pattern=r"^[!-.0-~]+$", max_length=128)]
@@ -219,7 +230,7 @@ class ClientSettings(Section):
     """What the client signs with."""
     buckets: Texts = ("*",)
     """The buckets it may use."""
-    operations: Texts = ("*",)
+    operations: Annotated[Texts, AfterValidator(_operations)] = ("*",)
     """The S3 operations it may call, as PutObject or Get*."""
     keys: Texts = ("*",)
     """The fence keys it may write under."""
@@ -244,7 +255,7 @@ class RuleSettings(Section):
     match: str
     """Object keys: {name} is one path segment, {name:path} several, * within a segment, ** the rest."""
     buckets: Texts = ("*",)
-    """The buckets the rule is for: names, or "*" for all."""
+    """The buckets the rule is for, as shell patterns."""
     key: str | None = None
     """The fence key, made of the names in match, as "{job}". Without it the rule sets policy alone."""
     mode: Annotated[Mode, Field(strict=False)] = Mode.ENFORCE

@@ -78,6 +78,9 @@ class RequestRecord:
     """Monotonic seconds."""
     method: str = ""
     client: str = ""
+    """The access key, also of a request whose signature failed."""
+    address: str = ""
+    """The peer's IP address."""
     operation: str = "Unknown"
     bucket: str | None = None
     object_key: str | None = None
@@ -149,6 +152,7 @@ class Telemetry:
             "request_id": record.request_id,
             "upstream_request_id": record.upstream_request_id,
             "client": record.client,
+            "address": record.address,
             "method": record.method,
             "operation": record.operation,
             "bucket": record.bucket,

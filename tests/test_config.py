@@ -196,6 +196,10 @@ def test_rules_and_clients_are_typed(file: Path) -> None:
             "[[client]]\naccess_key = 'a b'\nsecret_key = 'x'\n",
             "gateway.toml:2: [[client]] number 1 access_key: String",
         ),
+        (
+            "[[client]]\naccess_key = 'a'\nsecret_key = 'x'\noperations = ['PutObjekt']\n",
+            "gateway.toml:4: [[client]] number 1 operations: no S3 operation is called 'PutObjekt'; did you mean PutObject?",
+        ),
         ("client = 3\n", "gateway.toml:1: [client]: must be an array of tables, each written [[client]]"),
         ("s3 = 3\n", "gateway.toml:1: [s3]: must be a table, written [s3]"),
         ("[s3]\n\nlisten = \n", "gateway.toml:3: is not TOML: Invalid value"),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from typing import NewType
@@ -143,6 +144,8 @@ def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | No
     next of that kind. No match is lost by never coming back to it: the shortest leaves the most to what comes after."""
     if not match:
         raise ValueError("match is empty; write '**' for every object")
+    if match.startswith("/"):
+        raise ValueError("match begins with a slash, which no object key does; leave it out")
     pattern, names, end = "", set[str](), 0
     in_segment = in_path = False
     for found in _PLACEHOLDER.finditer(match):
@@ -190,7 +193,7 @@ class Ruleset:
         """What the rules say of an object. Raises `Malformed` (KeyInvalid) where the rule's template gives no
         valid key for it."""
         for rule in self._rules:
-            if "*" not in rule.buckets and bucket not in rule.buckets:
+            if "*" not in rule.buckets and not any(fnmatchcase(bucket, pattern) for pattern in rule.buckets):
                 continue
             if found := rule.pattern.fullmatch(object_key):
                 return Mapping(rule, _render(rule.key_template, found, object_key))

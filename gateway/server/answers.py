@@ -13,7 +13,7 @@ from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
 from gateway.server.body import RequestBody, expects_continue
 from gateway.server.http import ClientGone, Reply
-from gateway.service.sending import Result
+from gateway.service.sending import Result, refuse_our_own_fault
 from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
 from gateway.telemetry import RequestRecord
 
@@ -37,6 +37,7 @@ class Answers:
 
     def send_result(self, operation: Operation, result: Result, key: str | None, token: int) -> None:
         """Answer a write with the upstream's answer; a fenced one that succeeded says under which token."""
+        refuse_our_own_fault(result.code)
         headers = self.answer_headers(result.headers, operation)
         if key is not None and token:
             self.record.floor = token
@@ -72,7 +73,8 @@ class Answers:
         record.token = error.token or record.token
         record.floor = error.floor if error.floor is not None else record.floor
         if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
-            self.remember(EventKind.REFUSED, error, f"{record.operation} {record.bucket}/{record.object_key}")
+            cause = f"{record.operation} {record.bucket}/{record.object_key}{self.sender}"
+            self.remember(EventKind.REFUSED, error, cause)
         headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
         if error.floor is not None:
             headers.append(("X-Fencing-Floor", str(error.floor)))
@@ -88,8 +90,15 @@ class Answers:
         record = self.record
         key, token = error.key or record.fence_key or "", error.token or record.token or 0
         detail = f"{error.reason.value}: {cause}"
+        # What is to be sent again had been admitted: its token is the floor.
+        floor = error.floor or (token if isinstance(error, TryAgain) else 0)
         with suppress(StoreUnavailable):
-            self._store.record(Event(key, kind, token, error.floor or 0, detail, record.request_id))
+            self._store.record(Event(key, kind, token, floor, detail, record.request_id))
+
+    @property
+    def sender(self) -> str:
+        """Who sent the request, as a key's history names him."""
+        return f", {self.record.client} from {self.record.address}"
 
     def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
         """Answer an error in S3's form; drop the connection if an answer has already begun."""

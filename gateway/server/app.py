@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from gateway.clock import Clock, SystemClock
+from gateway.core.errors import FenceError
 from gateway.core.keys import Ruleset
+from gateway.s3.xml import error_code
 from gateway.server.body import Progress
 from gateway.server.clients import Client, Clients
 from gateway.server.control import ApiToken, Control, Readiness
@@ -18,11 +20,19 @@ from gateway.server.s3 import Limits, S3Handler
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects
+from gateway.service.sending import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores.base import Start, Store
 from gateway.telemetry import Telemetry
-from gateway.upstream.base import CapabilitySource, Upstream
+from gateway.upstream.base import (
+    EMPTY_SHA256,
+    CapabilitySource,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+)
 
 DRAIN_LOOK_S = 0.05
 
@@ -97,6 +107,7 @@ class Gateway:
         self._s3_server: Server | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_runner: web.AppRunner | None = None
+        self._first_look: asyncio.Task[None] | None = None
         self._hurried = False
         self.s3_port = 0
         self.control_port = 0
@@ -118,6 +129,17 @@ class Gateway:
             raise
         self.readiness.reason = None
         self.telemetry.event("started", s3_port=self.s3_port, control_port=self.control_port)
+
+    def look_at_upstream(self) -> None:
+        """Log soon what the first client would find out: whether the store is there and takes our credentials."""
+        self._first_look = asyncio.create_task(self._look_at_upstream())
+
+    async def _look_at_upstream(self) -> None:
+        try:
+            response = await self._parts.upstream.read(UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256))
+            refuse_our_own_fault(error_code(await response.read(2**20)))
+        except (UpstreamNotReached, UpstreamLost, FenceError) as error:
+            self.telemetry.event("upstream-unusable", reason=str(error))
 
     async def _listen(self) -> None:
         parts = self._parts
@@ -161,6 +183,9 @@ class Gateway:
 
     async def _close(self, *, clean: bool) -> None:
         parts = self._parts
+        if self._first_look is not None:
+            self._first_look.cancel()
+            await asyncio.gather(self._first_look, return_exceptions=True)
         if self._s3_listener is not None:
             self._s3_listener.close()
         if self._s3_server is not None:

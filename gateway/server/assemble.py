@@ -77,6 +77,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
         undo.pop_all()  # from here on the gateway closes what it stands on
     gateway = Gateway(parts)
     await gateway.start()
+    gateway.look_at_upstream()
     return gateway
 
 

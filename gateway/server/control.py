@@ -145,7 +145,8 @@ class Control:
         key = self._key(request)
         fence = await self._fences.state(key)
         unsettled = [_unsettled(send) for send in self._fences.unsettled(key)]
-        return _json(self._fence(fence) | {"unsettled": unsettled})
+        earlier_s = self._fences.earlier_run_settles_in_s(key)
+        return _json(self._fence(fence) | {"unsettled": unsettled, "earlier_run_settles_in_s": earlier_s})
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """One key's history, newest first; pages by cursor."""

@@ -21,14 +21,14 @@ from gateway.s3.operations import Body, Effect, Fences, Operation, recognise
 from gateway.s3.payload import payload_spec
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.s3.sigv4 import ChunkSigner
-from gateway.s3.xml import BatchObject, parse_batch
+from gateway.s3.xml import BatchObject, error_code, parse_batch
 from gateway.server.answers import Answers
 from gateway.server.body import Progress, RequestBody
 from gateway.server.clients import Caller, Clients
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
 from gateway.service.copies import copy_source, prepare_copy
-from gateway.service.sending import Result, Write, unavailable
+from gateway.service.sending import Result, Write, refuse_our_own_fault, unavailable
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores.base import EventKind, Store, StoreUnavailable, Upload
@@ -89,12 +89,15 @@ class S3Handler:
     async def handle(self, request: web.BaseRequest) -> Reply:
         """Answer one request, log and count it. Never raises but when its task is cancelled."""
         record = RequestRecord(_request_id(self._clock), self._clock.monotonic(), request.method)
+        record.address = request.remote or ""
         reply = Reply(request, self._limits.idle_timeout_s)
         call = _Call(self, request, reply, record)
         self.running += 1
         try:
             await call.answer()
         except asyncio.CancelledError:
+            record.decision, record.reason = "failed", "Cut"
+            record.message = "the gateway was stopped before the request had been answered"
             reply.cut()
             raise
         finally:
@@ -151,6 +154,7 @@ class _Call(Answers):
             self.refuse(error)
         except S3Error as error:
             record.decision, record.reason, record.message = "failed", error.code, error.message
+            record.client = record.client or error.elements.get("AWSAccessKeyId", "")
             self.send_error(error)
         except ClientGone as error:
             record.decision, record.reason = "failed", "ClientGone"
@@ -243,7 +247,10 @@ class _Call(Answers):
             return
         try:
             if length is not None and length <= SMALL_ANSWER_BYTES:
-                reply.send(response.status, headers, await response.read(SMALL_ANSWER_BYTES))
+                body = await response.read(SMALL_ANSWER_BYTES)
+                if response.status in (400, 403):
+                    refuse_our_own_fault(error_code(body))
+                reply.send(response.status, headers, body)
                 return
             reply.start(response.status, headers, length)
             async for chunk in response.chunks():
@@ -288,6 +295,7 @@ class _Call(Answers):
             ruled=mapping.key is not None,
             body=self._payload(operation) if operation.fences is not Fences.BATCH else None,
             request_id=self.record.request_id,
+            sender=self.sender,
         )
 
     def _claimed(self) -> Claimed:
@@ -365,9 +373,11 @@ class _Call(Answers):
             self.record.floor = fence.shadow_floor
             if write.token < fence.shadow_floor:
                 reason = Reason.STALE_TOKEN if write.token else Reason.TOKEN_REQUIRED
-                raise Refused(reason, "", key=write.key, token=write.token, floor=fence.shadow_floor)
+                message = f"With mode = enforce: token {fence.shadow_floor} holds {write.key!r}."
+                raise Refused(reason, message, key=write.key, token=write.token, floor=fence.shadow_floor)
         except FenceError as error:
             self.record.decision, self.record.reason = "would-refuse", error.reason.value
+            self.record.message = error.message
             self.remember(EventKind.WOULD_REFUSE, error, write.cause)
         except StoreUnavailable:
             self.record.reason = Reason.STORE_UNAVAILABLE.value
@@ -447,7 +457,7 @@ class _Call(Answers):
     def _refused_in_batch(self, error: FenceError, one: BatchObject) -> None:
         self.record.decision, self.record.reason = "refused", error.reason.value
         if error.key is not None:
-            self.remember(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}")
+            self.remember(EventKind.REFUSED, error, f"DeleteObjects {self.head.bucket}/{one.key}{self.sender}")
 
     # --- the body
 

@@ -21,6 +21,8 @@ from gateway.service.objects import ObjectEntry
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 
 MAX_IDLE_GATES = 65536
+MIN_WAIT_S = 0.001
+"""A timer may fire a hair before its moment; who looks again at once would spin until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,14 @@ class UnsettledSend:
 class LiveGate:
     """A gate with those who wait at it. Never forgotten while pinned."""
 
-    __slots__ = ("_changed", "gate", "passages", "pins")
+    __slots__ = ("_changed", "gate", "passages", "pins", "raised_at")
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.pins = 0
         self.passages: dict[Send, Passage] = {}
+        self.raised_at = 0.0
+        """When the floor last rose in this run, monotonic seconds."""
         self._changed: asyncio.Event | None = None
 
     def wake(self) -> None:
@@ -220,6 +224,14 @@ class Fences:
         self._unsettled_uploads_until = now + self.timing.settle_timeout_assembly_s
         self._keys_with_uploads = keys_with_uploads
 
+    def earlier_run_settles_in_s(self, key: FencingKey) -> float | None:
+        """How long what an earlier run sent under `key` may still land, seconds; None when nothing may."""
+        left = self._unsettled_until_of(key) - self.clock.monotonic()
+        return left if left > 0 else None
+
+    def _unsettled_until_of(self, key: FencingKey) -> float:
+        return self._unsettled_uploads_until if key in self._keys_with_uploads else self._unsettled_until
+
     @property
     def earlier_run_unsettled(self) -> bool:
         """Whether something that an earlier run sent may still land: then this run's stop is not clean either."""
@@ -298,8 +310,15 @@ class Fences:
         """A send's answer is lost. Its settling by time-out is waited for even if nobody else does."""
         description = passage.describe(self.clock.monotonic())
         self.store.record(self._event(live, EventKind.IN_DOUBT, description))
-        asyncio.get_running_loop().call_later(send.settle_timeout_s, self._expire, live)
+        self._expire_when_due(live, send)
         live.wake()
+
+    def _expire_when_due(self, live: LiveGate, send: Send) -> None:
+        """Settle the send by time-out, whoever else looks: one timer for each, set again where it fires too early."""
+        self._expire(live)
+        if send.phase is Phase.IN_DOUBT:
+            wait_s = max(send.settles_at - self.clock.monotonic(), MIN_WAIT_S)
+            asyncio.get_running_loop().call_later(wait_s, self._expire_when_due, live, send)
 
     def _expire(self, live: LiveGate) -> None:
         now = self.clock.monotonic()
@@ -308,9 +327,6 @@ class Fences:
             self.settled_by_timeout += 1
             self.store.record(self._event(live, EventKind.SETTLED_BY_TIMEOUT, passage.describe(now)))
             passage.settled()
-        if any(send.phase is Phase.IN_DOUBT for send in live.gate.unsettled()):
-            nearest = min(s.settles_at for s in live.gate.unsettled())
-            asyncio.get_running_loop().call_later(max(0.01, nearest - now), self._expire, live)
 
     def _event(self, live: LiveGate, kind: EventKind, send: UnsettledSend) -> Event:
         return Event(
@@ -326,7 +342,7 @@ class Fences:
         fence = await asyncio.shield(task)
         live = self._live.get(key)
         if live is None:
-            until = self._unsettled_uploads_until if key in self._keys_with_uploads else self._unsettled_until
+            until = self._unsettled_until_of(key)
             gate = Gate(key, fence.floor, fence.completed_floor, fence.sealed_token, until)
             live = self._live[key] = LiveGate(gate)
         return live
@@ -346,14 +362,14 @@ class Fences:
         live.pins += 1
         try:
             fence = await self._stored(self.store.raise_floor(live.gate.key, token, event))
+            live.raised_at = self.clock.monotonic()
             live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
             self.on_progress(live.gate.key)
         finally:
             self.unpin(live)
 
     async def _hand_over(self, live: LiveGate, token: Token, wait_s: float) -> None:
-        begun = self.clock.monotonic()
-        deadline = begun + wait_s
+        deadline = self.clock.monotonic() + wait_s
         waited = False
         while True:
             now = self.clock.monotonic()
@@ -364,13 +380,13 @@ class Fences:
                 if not already:
                     self._handed_over(live)
                     if waited:
-                        detail = f"after {now - begun:.1f} s for lower tokens to settle"
+                        detail = f"after {now - (live.raised_at or now):.1f} s for lower tokens to settle"
                         self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
                 return
             if now >= deadline:
                 raise self._handover_pending(live, token, until - now)
             waited = True
-            await live.changed(min(until, deadline) - now)
+            await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
 
     def _handover_pending(self, live: LiveGate, token: Token, wait_s: float) -> TryAgain:
         sends = [s for s in self.unsettled(live.gate.key) if s.token < token]
@@ -378,7 +394,8 @@ class Fences:
         return TryAgain(
             Reason.HANDOVER_PENDING,
             f"The hand-over of {live.gate.key!r} to token {token} waits until nothing that a lower token has sent can "
-            f"take effect any more ({shown or 'sent before the gateway started'}). Send the request again.",
+            f"take effect any more ({shown or 'sent before the gateway started'}). Token {token} holds the floor "
+            "already: lower ones are refused. Send the request again.",
             key=live.gate.key,
             token=token,
             floor=live.gate.floor,

@@ -77,13 +77,15 @@ class Write:
     """The rule named the key."""
     body: Body | None
     request_id: str
+    sender: str = ""
+    """Who sent it, for the key's history."""
     replaced: tuple[tuple[str, str], ...] = ()
     """Headers that go upstream in place of the client's."""
 
     @property
     def cause(self) -> str:
         """For the key's history."""
-        return f"{self.operation.name} {self.bucket}/{self.object_key}"
+        return f"{self.operation.name} {self.bucket}/{self.object_key}{self.sender}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,21 @@ async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tupl
     if response.status != 200:
         raise cannot_look(response.status, "the object")
     return object_state(response.headers), response.headers
+
+
+# A client's signature has been verified before: these can only mean the gateway's own.
+_OF_OUR_SIGNATURE = frozenset(
+    """
+    AuthorizationHeaderMalformed CredentialsNotSupported ExpiredToken InvalidAccessKeyId InvalidSecurity InvalidToken
+    RequestTimeTooSkewed SignatureDoesNotMatch
+    """.split()
+)
+
+
+def refuse_our_own_fault(code: str | None) -> None:
+    """Raises `TryAgain` (UpstreamUnavailable) for an error that would look like the client's and is the gateway's."""
+    if code in _OF_OUR_SIGNATURE:
+        raise unavailable(f"it refuses the gateway's own credentials or clock ({code}); see [upstream] in its settings")
 
 
 def cannot_look(status: int, what: str) -> Exception:

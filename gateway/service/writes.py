@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
@@ -163,7 +164,7 @@ class Writes:
             owner = await store.owner(*place)
             while owner != write.key:
                 if owner is not None and not (write.token and write.rule.rekey):
-                    raise another_key(write, key_in_metadata(owner))
+                    raise another_key(write, owner)
                 if not write.token:
                     return
                 owner = await store.claim(*place, write.key, instead_of=owner)
@@ -175,7 +176,7 @@ class Writes:
         verdict = judge(state, write.key, write.token, nonce)
         if verdict is Verdict.OTHER_KEY:
             if not write.ruled and not write.rule.rekey:
-                raise another_key(write, state.key or "")
+                raise another_key(write, unquote(state.key or ""))
             return Verdict.MOVED
         return verdict
 

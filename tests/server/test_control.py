@@ -132,6 +132,7 @@ async def test_a_key_that_nobody_has_used(listener: Listener) -> None:
             "shadow_floor": 0,
             "raised_at": None,
             "unsettled": [],
+            "earlier_run_settles_in_s": None,
         },
     )
     assert await listener.get("/v1/fences") == (200, {"fences": [], "next": None})
