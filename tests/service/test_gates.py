@@ -252,3 +252,42 @@ def test_after_a_crash_open_uploads_keep_the_run_unsettled_for_longer() -> None:
         assert not r.fences.earlier_run_unsettled
 
     run(main())
+
+
+def test_waiting_for_a_doubt_does_not_multiply_its_timer() -> None:
+    """R5: one timer settles a send by time-out, however many have asked for the hand-over meanwhile."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        await refusal(r.delete(33))
+        await asyncio.sleep(1)
+        before = len(asyncio.get_running_loop()._scheduled)
+        for _ in range(100):
+            await refusal(r.fences.admit("j", 34, cause="check", wait_s=0))
+        assert len(asyncio.get_running_loop()._scheduled) <= before + 1
+
+    run(main())
+
+
+def test_a_timer_that_fires_a_hair_early_does_not_make_a_hand_over_spin() -> None:
+    """R3: the moment that is waited for lies one rounding ahead of the clock."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        gate, looks = r.fences._live["j"].gate, 0
+        hand_over, until = gate.hand_over, asyncio.get_running_loop().time() + 1e-12
+
+        def early(token, now):
+            nonlocal looks
+            looks += 1
+            assert looks < 100
+            return until if now < until else hand_over(token, now)
+
+        gate.hand_over = early
+        await r.put(34, b"B")
+        assert r.data() == b"B"
+
+    run(main())

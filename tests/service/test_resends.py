@@ -11,6 +11,7 @@ from gateway.core.errors import Outcome, Reason
 from gateway.s3.errors import S3Error
 from gateway.service.fences import Timing
 from gateway.service.writes import MAX_RESENDS
+from gateway.upstream.base import UpstreamLost
 from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, elapsed, refusal, rig, rule
 from tests.service.test_conditions import conditions, elsewhere
@@ -175,9 +176,11 @@ def test_an_object_that_cannot_be_looked_at_is_not_taken_for_absent() -> None:
     async def main() -> None:
         r = await rig()
         await elsewhere(r, 33, b"A")
-        for status in (500, 403):
+        for status in (500, 403, None):
 
             async def failing(request, body=b"", status=status):
+                if status is None:
+                    raise UpstreamLost("reset")
                 return MemoryResponse(status, [], b"")
 
             r.upstream.read = failing

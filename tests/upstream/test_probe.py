@@ -82,9 +82,7 @@ class RefusingMatch(Store):
 
     def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
         if self.where(request) and any(name == "if-match" for name, _ in request.headers):
-            request = replace(request, headers=(*request.headers, ("if-none-match", "*")))
-            if is_delete(request):
-                return MemoryResponse(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+            return MemoryResponse(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
         return super().apply(request, body)
 
 
