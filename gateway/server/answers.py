@@ -13,7 +13,8 @@ from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
 from gateway.server.body import RequestBody, expects_continue
 from gateway.server.http import ClientGone, Reply
-from gateway.service.sending import Result, refuse_our_own_fault
+from gateway.service.refusals import refuse_our_own_fault
+from gateway.service.values import Result
 from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
 from gateway.telemetry import RequestRecord
 

@@ -20,7 +20,7 @@ from gateway.server.s3 import Limits, S3Handler
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects
-from gateway.service.sending import refuse_our_own_fault
+from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores.base import Start, Store

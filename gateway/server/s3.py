@@ -28,8 +28,9 @@ from gateway.server.clients import Caller, Clients
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
 from gateway.service.copies import copy_source, prepare_copy
-from gateway.service.sending import Result, Write, refuse_our_own_fault, unavailable
+from gateway.service.refusals import refuse_our_own_fault, unavailable
 from gateway.service.uploads import Uploads
+from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.stores.base import EventKind, Store, StoreUnavailable, Upload
 from gateway.telemetry import RequestRecord, Telemetry

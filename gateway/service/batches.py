@@ -25,9 +25,11 @@ from gateway.s3.xml import (
     render_batch,
     render_batch_result,
 )
-from gateway.service.fences import LiveGate, Passage, contested
+from gateway.service.fences import LiveGate, Passage
 from gateway.service.objects import ObjectEntry
-from gateway.service.sending import Result, Write, send_at_hand, unavailable
+from gateway.service.refusals import contested, unavailable
+from gateway.service.sending import send_at_hand
+from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 

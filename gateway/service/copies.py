@@ -10,7 +10,8 @@ from urllib.parse import unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
-from gateway.service.sending import Write, cannot_look, unavailable
+from gateway.service.refusals import cannot_look, unavailable
+from gateway.service.values import Write
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
 _SOURCE = "x-amz-copy-source"

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.errors import Reason, TryAgain
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import FencingKey, Token
 from gateway.core.write import Phase, Signal
 from gateway.service.objects import ObjectEntry
+from gateway.service.refusals import contested, store_unavailable
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 
 MAX_IDLE_GATES = 65536
@@ -189,16 +190,6 @@ class Passage:
             request_id=self.request_id,
             settles_in_s=max(0.0, self._send.settles_at - now) if doubtful else None,
         )
-
-
-def contested(key: FencingKey, retry_after_s: float) -> TryAgain:
-    """Another key's send may still land on the object."""
-    return TryAgain(
-        Reason.HANDOVER_PENDING,
-        "A write of another fencing key on this object may still take effect. Send the request again.",
-        key=key,
-        retry_after_s=min(retry_after_s, 5),
-    )
 
 
 class Fences:
@@ -418,12 +409,3 @@ class Fences:
                 self._live[key] = live
             elif len(self._live) <= MAX_IDLE_GATES:
                 return
-
-
-def store_unavailable(error: StoreUnavailable) -> FenceError:
-    """The store cannot decide: fail closed."""
-    return TryAgain(
-        Reason.STORE_UNAVAILABLE,
-        f"The gateway's database cannot record floors now, so nothing fenced is let through: {error}",
-        retry_after_s=1,
-    )

@@ -6,20 +6,17 @@ Nothing here decides. A body is streamed to its last piece, and what is withheld
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import replace
 
-from gateway.core.errors import Outcome, Reason, TryAgain
-from gateway.core.keys import FencingKey, Rule, Token
+from gateway.core.errors import Outcome
 from gateway.core.write import ABSENT, Answer, ObjectState, classify
-from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_state
 from gateway.s3.forward import forwarded_headers, forwarded_query
-from gateway.s3.operations import Operation
 from gateway.s3.payload import Tail
-from gateway.s3.request import RequestHead
 from gateway.s3.xml import error_code, find_text
+from gateway.service.refusals import cannot_look, unavailable
+from gateway.service.values import Body, Result, Write
 from gateway.upstream.base import (
     EMPTY_SHA256,
     Upstream,
@@ -32,78 +29,6 @@ from gateway.upstream.base import (
 MAX_ANSWER_BYTES = 4 * 2**20
 """What an upstream may answer to a write; more is taken for a lost answer."""
 LOOK_TIMEOUT_S = 10.0
-
-
-class Body(Protocol):
-    """A request's body on its way in. Reading it first tells the client to go on (`100 Continue`)."""
-
-    @property
-    def length(self) -> int:
-        """Payload bytes."""
-        ...
-
-    @property
-    def sha256(self) -> str | None:
-        """The payload's hex digest, if the head names it."""
-        ...
-
-    async def read(self) -> bytes:
-        """The whole payload, verified. Raises `S3Error`."""
-        ...
-
-    def pieces(self) -> AsyncIterator[list[bytes]]:
-        """The payload as it arrives; ends only when all that was promised about it is verified. Raises `S3Error`."""
-        ...
-
-    def checksum_headers(self) -> tuple[tuple[str, str], ...]:
-        """A trailing checksum that has been verified, as the header that keeps it on the object."""
-        ...
-
-
-@dataclass(slots=True)
-class Write:
-    """One write as the server has understood it."""
-
-    operation: Operation
-    head: RequestHead
-    bucket: str
-    object_key: str
-    token: Token
-    key: FencingKey
-    named: bool
-    """Some source named the key; else it is the object's own."""
-    rule: Rule
-    ruled: bool
-    """The rule named the key."""
-    body: Body | None
-    request_id: str
-    sender: str = ""
-    """Who sent it, for the key's history."""
-    replaced: tuple[tuple[str, str], ...] = ()
-    """Headers that go upstream in place of the client's."""
-
-    @property
-    def cause(self) -> str:
-        """For the key's history."""
-        return f"{self.operation.name} {self.bucket}/{self.object_key}{self.sender}"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """An answer to a write: the upstream's, or one that the gateway vouches for."""
-
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-    answer: Answer = Answer.APPLIED
-    code: str | None = None
-    """The S3 error code in the body."""
-
-    def header(self, name: str) -> str | None:
-        for field, value in self.headers:
-            if field == name:
-                return value
-        return None
 
 
 async def result_of(response: UpstreamResponse) -> Result:
@@ -221,28 +146,6 @@ async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tupl
     return object_state(response.headers), response.headers
 
 
-# A client's signature has been verified before: these can only mean the gateway's own.
-_OF_OUR_SIGNATURE = frozenset(
-    """
-    AuthorizationHeaderMalformed CredentialsNotSupported ExpiredToken InvalidAccessKeyId InvalidSecurity InvalidToken
-    RequestTimeTooSkewed SignatureDoesNotMatch
-    """.split()
-)
-
-
-def refuse_our_own_fault(code: str | None) -> None:
-    """Raises `TryAgain` (UpstreamUnavailable) for an error that would look like the client's and is the gateway's."""
-    if code in _OF_OUR_SIGNATURE:
-        raise unavailable(f"it refuses the gateway's own credentials or clock ({code}); see [upstream] in its settings")
-
-
-def cannot_look(status: int, what: str) -> Exception:
-    """A HEAD was answered neither with an object nor with its absence: final where the request itself is at fault."""
-    if status in (400, 414):
-        return S3Error("InvalidRequest", f"The object store answers {status} to a HEAD of {what}.")
-    return unavailable(f"it answers {status} to a HEAD of {what}")
-
-
 async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:
     """Whether a bucket keeps versions; None where it does not exist or does not say. Raises `TryAgain`."""
     try:
@@ -253,13 +156,3 @@ async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:
     if response.status != 200:
         return None
     return find_text(body, "Status") is not None
-
-
-def unavailable(why: str, outcome: Outcome = Outcome.NOT_APPLIED) -> TryAgain:
-    """The upstream does not do its part."""
-    return TryAgain(
-        Reason.UPSTREAM_UNAVAILABLE,
-        f"The object store behind the gateway is not available: {why}. Send the request again.",
-        outcome=outcome,
-        retry_after_s=1,
-    )

@@ -17,20 +17,12 @@ from gateway.core.write import Answer, ObjectState, Verdict, judge
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
-from gateway.service.fences import LiveGate, Passage, store_unavailable
+from gateway.service.fences import LiveGate, Passage
 from gateway.service.objects import ObjectEntry
-from gateway.service.sending import (
-    Result,
-    Write,
-    deliver,
-    look,
-    request_of,
-    result_of,
-    send_at_hand,
-    unavailable,
-    with_etag,
-)
-from gateway.service.writes import Writes, in_doubt
+from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
+from gateway.service.sending import deliver, look, request_of, result_of, send_at_hand, with_etag
+from gateway.service.values import Result, Write
+from gateway.service.writes import Writes
 from gateway.stores.base import Event, EventKind, StoreUnavailable, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
@@ -212,7 +204,7 @@ class Uploads:
                     return await self._completed(upload, _success(upload, state.etag or "", kept), state.etag or "")
         if result is None or lost:
             seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
-            raise in_doubt(write, live, seen)
+            raise in_doubt(write, live.gate.floor, seen)
         return result
 
     async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
@@ -322,13 +314,3 @@ def _state(upload: Upload, etag: str, version: str | None) -> ObjectState | None
         return None
     key = key_in_metadata(upload.fence_key) if upload.token else None
     return ObjectState(etag, key, upload.token, upload.nonce, version not in (None, "null"))
-
-
-def no_such_upload(upload_id: str) -> S3Error:
-    """S3's answer for an upload id that means nothing."""
-    return S3Error(
-        "NoSuchUpload",
-        "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been "
-        "aborted or completed.",
-        UploadId=upload_id,
-    )

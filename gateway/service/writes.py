@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
-from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata
+from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.keys import FencingKey, key_in_metadata
 from gateway.core.names import filed_name
 from gateway.core.write import (
     ABSENT,
@@ -31,20 +31,19 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_metadata
 from gateway.s3.forward import own_conditions
 from gateway.s3.xml import find_text, render_copy_result
-from gateway.service.fences import Fences, LiveGate, Passage, contested, store_unavailable
+from gateway.service.fences import Fences, LiveGate, Passage
 from gateway.service.objects import ObjectEntry, Objects
-from gateway.service.sending import (
-    Result,
-    Write,
-    deliver,
-    keeps_versions,
-    look,
-    request_of,
-    send_at_hand,
-    stream,
+from gateway.service.refusals import (
+    another_key,
+    condition_failed,
+    contested,
+    in_doubt,
+    state_moved,
+    store_unavailable,
     unavailable,
-    with_etag,
 )
+from gateway.service.sending import deliver, keeps_versions, look, request_of, send_at_hand, stream, with_etag
+from gateway.service.values import Result, Write
 from gateway.stores.base import StoreUnavailable
 from gateway.upstream.base import (
     Capabilities,
@@ -368,7 +367,7 @@ class Writes:
                     return _vouched(write, state, headers)
             self._chase(admitted, passage, nonce)
         seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
-        raise in_doubt(write, admitted.live, seen)
+        raise in_doubt(write, admitted.live.gate.floor, seen)
 
     def _chase(self, admitted: Admitted, passage: Passage, nonce: str) -> None:
         """Go on looking for the nonce, so that a hand-over need not wait for the whole settle time-out."""
@@ -483,57 +482,3 @@ def _vouched(write: Write, state: ObjectState, headers: list[tuple[str, str]]) -
         body = render_copy_result(state.etag or "", named.get("last-modified", ""))
         return Result(200, [*kept, ("content-type", "application/xml")], body)
     return Result(200, [*kept, ("etag", state.etag or "")], b"")
-
-
-def another_key(write: Write, owner: str) -> FenceError:
-    """The object belongs to another key than the one that the write names."""
-    if write.token == NO_TOKEN and not write.named:
-        return Refused(
-            Reason.TOKEN_REQUIRED,
-            f"This object belongs to the fencing key {owner}; a write without a token may not "
-            "replace it. Send that job's key and token.",
-            key=owner,
-        )
-    return Malformed(
-        Reason.KEY_MISMATCH,
-        f"This object belongs to the fencing key {owner}. Write under that key, or to another object, or let it move "
-        "by a rule with rekey = true.",
-        key=owner,
-        token=write.token or None,
-        argument=("X-Fencing-Key", write.key),
-    )
-
-
-def state_moved(write: Write) -> FenceError:
-    """Somebody else has changed the object since it was looked at."""
-    return TryAgain(
-        Reason.STATE_MOVED,
-        "The object has been changed by another writer of the same token, or past the gateway, since this write "
-        "began. Nothing was written. Send the request again.",
-        key=write.key,
-        token=write.token,
-        retry_after_s=0.1,
-    )
-
-
-def in_doubt(write: Write, live: LiveGate, seen: str) -> FenceError:
-    """Nobody knows whether the write has been applied, or still will be."""
-    return TryAgain(
-        Reason.IN_DOUBT,
-        f"The object store's answer was lost after the write had been sent ({seen}): it may have been applied, or "
-        "still be. Send the request again with the same token.",
-        key=write.key,
-        token=write.token or None,
-        floor=live.gate.floor,
-        outcome=Outcome.UNKNOWN,
-        retry_after_s=1,
-    )
-
-
-def condition_failed(condition: str) -> S3Error:
-    """S3's own 412: the client's condition has failed."""
-    return S3Error(
-        "PreconditionFailed",
-        "At least one of the pre-conditions you specified did not hold",
-        Condition=condition,
-    )

@@ -15,8 +15,8 @@ from gateway.s3.operations import recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects
-from gateway.service.sending import Result, Write
 from gateway.service.uploads import Uploads
+from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest
