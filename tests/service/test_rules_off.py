@@ -1,6 +1,6 @@
 """Each rule of the service, switched off: the random schedules then find its harm.
 
-With the rules as they are no schedule does any (`test_schedules`). The gate's own rules: `tests/core/test_rules_off.py`.
+With the rules as they are no schedule does any (`test_schedules`). For the gate's own: `tests/core/test_rules_off.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from gateway.core.errors import Outcome, Reason
 from gateway.s3.errors import S3Error
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryResponse
-from tests.service.rig import JOB, FaultyUpstream, Payload, elapsed, refusal, rig, rule
+from tests.service.rig import DEAF, JOB, FaultyUpstream, Payload, elapsed, refusal, rig, rule
+from tests.service.test_conditions import elsewhere
 from tests.virtual_time import run
 
 BODY = b"x" * 100
@@ -200,5 +201,18 @@ def test_a_lost_answer_past_the_fence_is_unknown() -> None:
         r.upstream.how = Break.LOST
         error = await refusal(r.writes.unfenced(r.write("PUT", JOB, 0, Payload(BODY))))
         assert error.outcome is Outcome.UNKNOWN
+
+    run(main())
+
+
+def test_an_object_that_cannot_be_looked_at_is_not_overwritten() -> None:
+    """G4: where no condition protects it, a HEAD that fails is no proof of absence."""
+
+    async def main() -> None:
+        r = await rig(upstream=Breaking(), capabilities=DEAF)
+        await elsewhere(r, 34, b"B")
+        r.upstream.unreadable = True
+        assert (await refusal(r.put(33, BODY))).reason is Reason.UPSTREAM_UNAVAILABLE
+        assert r.data() == b"B"
 
     run(main())
