@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 import orjson
 
-from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, settings_of
+from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
-from gateway.config import split_listen
+from gateway.config import ConfigError, Settings, split_listen
 from gateway.config_source import API_TOKEN_VARIABLE, URL_VARIABLE
 
 TIMEOUT_S = 60.0
@@ -31,7 +31,8 @@ class Refused(Exception):
     """The gateway answered that it does not do this. `problem` is its RFC 9457 document."""
 
     def __init__(self, problem: Json) -> None:
-        super().__init__(problem["detail"])
+        hint = f" (the commands take it from {API_TOKEN_VARIABLE})" if problem.get("status") == 401 else ""
+        super().__init__(problem["detail"] + hint)
         self.problem = problem
 
 
@@ -131,6 +132,15 @@ def _path(key: str) -> str:
     return "/v1/fences/" + quote(key, safe="")
 
 
+url_option = click.option(
+    "--url",
+    envvar=URL_VARIABLE,
+    help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
+    f"An API token is taken from {API_TOKEN_VARIABLE}.",
+)
+"""`--url`, for commands that ask a gateway."""
+
+
 def control_command(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command `--url`, `--config`, `--set` and `--json`; call it with `client` and `as_json`, and turn the
     client's failures into exit codes."""
@@ -139,8 +149,7 @@ def control_command(command: Callable[..., None]) -> Callable[..., None]:
     def run(
         url: str | None, config: Path | None, assignments: tuple[str, ...], as_json: bool, **arguments: Any
     ) -> None:
-        address = _checked(url) if url else _configured_url(config, assignments)
-        client = ControlClient(address, _api_token())
+        client = ControlClient(_checked(url) if url else _configured_url(config, assignments), _api_token())
         try:
             command(client=client, as_json=as_json, **arguments)
         except Refused as refused:
@@ -150,20 +159,30 @@ def control_command(command: Callable[..., None]) -> Callable[..., None]:
         except Unreachable as unreachable:
             fail(printable(str(unreachable)), UNREACHABLE)
 
-    decorated = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run))
-    return click.option(
-        "--url",
-        envvar=URL_VARIABLE,
-        help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
-        f"An API token is taken from {API_TOKEN_VARIABLE}.",
-    )(decorated)
+    return url_option(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run)))
+
+
+def configured_client(url: str | None, settings: Settings) -> ControlClient | None:
+    """A client of the gateway at `url`, else of the one with these settings; None if they name no port."""
+    address = _checked(url) if url else _url_of(settings)
+    return ControlClient(address, _api_token()) if address else None
 
 
 def _configured_url(config: Path | None, assignments: tuple[str, ...]) -> str:
-    listen = settings_of(config, assignments).control.listen
-    host, port = split_listen(listen)
+    try:
+        settings = load_settings(config, assignments)
+    except ConfigError as error:
+        fail(f"{error}\nWith --url or {URL_VARIABLE}, as http://127.0.0.1:8081, this command needs no configuration.")
+    url = _url_of(settings)
+    if url is None:
+        fail(f"control.listen is {settings.control.listen}, which names no port: say --url")
+    return url
+
+
+def _url_of(settings: Settings) -> str | None:
+    host, port = split_listen(settings.control.listen)
     if not port:
-        fail(f"control.listen is {listen}, which names no port: say --url")
+        return None
     if host in ("0.0.0.0", "::"):  # noqa: S104 - whoever listens everywhere is here, too
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
-from gateway.cli.show import print_facts, print_json, print_table
+from gateway.cli.show import print_facts, print_json, print_table, printable
 from gateway.clock import SystemClock
 from gateway.core.errors import Malformed
 from gateway.core.keys import parse_token
@@ -49,8 +49,7 @@ def list_fences(client: ControlClient, as_json: bool, prefix: str, limit: int | 
     if as_json:
         print_json(answer)
         return
-    rows = [(f["key"], *_floors(f), _moment(f["raised_at"])) for f in answer["fences"]]
-    print_table(("KEY", "FLOOR", "COMPLETED FLOOR", "SEALED", "RAISED (UTC)"), rows)
+    _print_fences(answer["fences"])
     if answer["next"] is not None:
         click.echo("There are more: raise --limit, or leave it away.", err=True)
 
@@ -64,21 +63,18 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
     if as_json:
         print_json(answer)
         return
-    floor, completed, sealed = _floors(answer)
-    facts = [
-        ("Key", answer["key"]),
-        ("Floor", f"{floor}, raised {_moment(answer['raised_at'])}" if answer["raised_at"] else floor),
-        ("Completed floor", completed),
-        ("Sealed", sealed),
-    ]
-    if answer["shadow_floor"]:
-        facts.append(("Shadow floor", f"{answer['shadow_floor']} (what mode observe would have made the floor)"))
-    print_facts([*facts, ("Meaning", _meaning(answer))])
+    print_facts([("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer))])
+    earlier_s = answer.get("earlier_run_settles_in_s")
     if answer["unsettled"]:
         click.echo("\nSent to the store, and not settled:")
         _print_unsettled(answer["unsettled"])
-    else:
+    elif earlier_s is None:
         click.echo("\nNothing is unsettled: no write of this key is on its way to the store.")
+    if earlier_s is not None:
+        click.echo(
+            f"\nWhat an earlier run of the gateway sent may still land for {earlier_s:.0f} s: "
+            "tokens above the completed floor wait"
+        )
 
 
 @fence.command("events")
@@ -92,6 +88,12 @@ def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
         print_json(answer)
         return
     told = answer["events"]
+    if not told:
+        click.echo(
+            f"{printable(key)} has no history. Is that the key? Without a rule an object's is object:BUCKET/KEY; "
+            "`fencing-gateway explain s3://BUCKET/KEY` tells it."
+        )
+        return
     rows = [(_moment(e["at"]), e["kind"], _tokens(e), _detail(e), e["request_id"]) for e in told]
     styles = [STYLE_OF_KIND.get(e["kind"], "") for e in told]
     print_table(("AT (UTC)", "WHAT", "TOKEN", "WHY", "REQUEST"), rows, styles)
@@ -126,6 +128,29 @@ def seal(client: ControlClient, as_json: bool, key: str, reason: str) -> None:
     click.echo(f"Done: token {answer['floor']} is sealed; a write needs a higher one.")
 
 
+def floor_facts(answer: Json) -> list[tuple[str, str]]:
+    """The floors of one key, for people."""
+    floor, completed, sealed = _floors(answer)
+    facts = [
+        ("Floor", f"{floor}, raised {_moment(answer['raised_at'])}" if answer["raised_at"] else floor),
+        ("Completed floor", completed),
+        ("Sealed", sealed),
+    ]
+    if answer["shadow_floor"]:
+        facts.append(("Shadow floor", f"{answer['shadow_floor']} (what mode observe would have made the floor)"))
+    return facts
+
+
+def _print_fences(fences: list[Json]) -> None:
+    observed = any(f["shadow_floor"] for f in fences)
+    rows = [
+        (f["key"], *_floors(f), *([str(f["shadow_floor"])] if observed else []), _moment(f["raised_at"]))
+        for f in fences
+    ]
+    heads = ("KEY", "FLOOR", "COMPLETED FLOOR", "SEALED", *(["SHADOW FLOOR"] if observed else []), "RAISED (UTC)")
+    print_table(heads, rows)
+
+
 def _floors(answer: Json) -> tuple[str, str, str]:
     return str(answer["floor"]), str(answer["completed_floor"]), "yes" if answer["sealed"] else "no"
 
@@ -133,6 +158,8 @@ def _floors(answer: Json) -> tuple[str, str, str]:
 def _meaning(answer: Json) -> str:
     """What the numbers are to the next writer."""
     floor = int(answer["floor"])
+    if not floor and answer["shadow_floor"]:
+        return f"observed, nothing is refused; enforced, tokens below {answer['shadow_floor']} would have been"
     if not floor:
         return "no token has been seen for this key: any is let through"
     if answer["sealed"]:
@@ -168,7 +195,7 @@ def _tokens(event: Json) -> str:
         case "raised":
             return f"{floor} -> {token}"
         case "refused" | "would-refuse":
-            return f"{token}, floor {floor}" if token else f"none, floor {floor}"
+            return (str(token) if token else "none") + (f", floor {floor}" if floor else "")
     return str(token)
 
 

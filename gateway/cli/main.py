@@ -8,7 +8,7 @@ import click
 
 from gateway import __version__
 
-COMMANDS = ("serve", "demo", "check-config", "fence", "status")
+COMMANDS = ("serve", "demo", "check-config", "explain", "fence", "status")
 
 
 class Commands(click.Group):

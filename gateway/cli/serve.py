@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import signal
+import socket
 from pathlib import Path
 
 import click
 import uvloop
 
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
-from gateway.config import Settings
+from gateway.config import Settings, split_listen
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
 from gateway.server.assemble import clients, start_gateway
@@ -30,7 +32,9 @@ def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> Non
     configure_logging(settings.server.log_level)
     try:
         uvloop.run(_serve(settings, quiet=quiet))
-    except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError, OSError) as error:
+    except OSError as error:
+        fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE)
+    except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError) as error:
         fail(str(error), UNREACHABLE)
 
 
@@ -53,6 +57,32 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     await stopping
 
 
+def _in_use(settings: Settings) -> str:
+    """Which listener's address is in use, and how to choose another."""
+    for section, listen, port in (("s3", settings.s3.listen, 9000), ("control", settings.control.listen, 9001)):
+        if _is_taken(listen):
+            other = f"{listen.rpartition(':')[0]}:{port}"
+            return (
+                f"[{section}] listen, {listen}: address already in use. Choose another: --set {section}.listen={other}"
+                f", or FENCING_GATEWAY_{section.upper()}__LISTEN={other}"
+            )
+    return "an address to listen at was in use, and is free again: start once more"
+
+
+def _is_taken(listen: str) -> bool:
+    """Whether somebody listens there. The listeners of this process are closed by now."""
+    host, port = split_listen(listen)
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen()
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
 def _welcome(settings: Settings, gateway: Gateway) -> str:
     host = settings.s3.listen.rpartition(":")[0]
     endpoint = f"http://{host}:{gateway.s3_port}"
@@ -64,8 +94,11 @@ def _welcome(settings: Settings, gateway: Gateway) -> str:
             "",
             f"export AWS_ACCESS_KEY_ID={pair.access_key} AWS_SECRET_ACCESS_KEY={pair.secret_key}",
             f"export AWS_DEFAULT_REGION={settings.s3.region} AWS_ENDPOINT_URL_S3={endpoint}",
+        ]
+    if not settings.client and settings.upstream.url == "embedded":  # no other store is to be tried out unasked
+        lines += [
             "",
-            "Try:",
+            "Try, with the AWS CLI (pip install awscli):",
             "  aws s3 mb s3://renders",
             "  aws s3api put-object --bucket renders --key job-1/out.mp4 --body README.md --metadata fencing-token=34",
             "  aws s3api put-object --bucket renders --key job-1/out.mp4 --body README.md --metadata fencing-token=33",

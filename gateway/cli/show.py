@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 Row = Sequence[str]
+WIDEST_ALIGNED = 100
+"""Characters of a cell that the others of its column are still aligned with, off a terminal."""
 
 
 def print_json(value: object) -> None:
@@ -47,6 +49,7 @@ def printable(text: str) -> str:
 
 
 def _plain(rows: Sequence[Row]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Aligned, but for cells so long that they would push all other lines apart."""
+    widths = [max(n for n in map(len, column) if n <= WIDEST_ALIGNED) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -15,6 +15,8 @@ GAUGES = {
     "fencing_sends_settled_by_timeout": "sends_settled_by_timeout",
 }
 
+BY_REASON = {"fencing_refusals_total": "refusals", "fencing_would_refuse_total": "would_refuse"}
+
 
 @click.command()
 @control_command
@@ -24,7 +26,6 @@ def status(client: ControlClient, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    refusals = ", ".join(f"{reason} {count}" for reason, count in answer["refusals"].items())
     print_facts(
         [
             ("Gateway", client.url),
@@ -32,17 +33,22 @@ def status(client: ControlClient, as_json: bool) -> None:
             ("Requests running", str(answer["requests_running"])),
             ("Sends unsettled", f"{answer['sends_unsettled']}, in doubt {answer['sends_in_doubt']}"),
             ("Settled by time-out since the start", str(answer["sends_settled_by_timeout"])),
-            ("Refused since the start", refusals or "nothing"),
+            ("Refused since the start", _by_reason(answer["refusals"])),
+            ("Mode observe would have refused", _by_reason(answer["would_refuse"])),
         ]
     )
 
 
+def _by_reason(counts: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in counts.items()) or "nothing"
+
+
 def _numbers(metrics: str) -> Json:
-    numbers: Json = dict.fromkeys(GAUGES.values(), 0) | {"refusals": {}}
+    numbers: Json = dict.fromkeys(GAUGES.values(), 0) | {name: {} for name in BY_REASON.values()}
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
             if sample.name in GAUGES:
                 numbers[GAUGES[sample.name]] = int(sample.value)
-            elif sample.name == "fencing_refusals_total":
-                numbers["refusals"][sample.labels["reason"]] = int(sample.value)
+            elif sample.name in BY_REASON:
+                numbers[BY_REASON[sample.name]][sample.labels["reason"]] = int(sample.value)
     return numbers

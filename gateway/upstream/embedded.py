@@ -161,17 +161,23 @@ class EmbeddedStore:
         """Wait until whoever holds the directory's lock has ended: a store of a gateway that was killed."""
         path = self._directory / "lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        told = False
         try:
             async with asyncio.timeout(self._ready_timeout_s):
                 while True:
                     with contextlib.suppress(BlockingIOError):
                         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         break
+                    if not told:
+                        _log.warning("waiting for an earlier embedded store to end", directory=str(self._directory))
+                        told = True
                     await self._sleep(POLL_S)
         except BaseException as error:
             os.close(lock)
             if isinstance(error, TimeoutError):
-                raise EmbeddedStoreError(f"{self._directory} is in use by another gateway") from None
+                holders = ", ".join(map(str, _lock_holders(path)))
+                pids = f", process {holders}" if holders else ""
+                raise EmbeddedStoreError(f"{self._directory} is in use by another gateway{pids}") from None
             raise
         return lock
 
@@ -294,6 +300,17 @@ class EmbeddedStore:
     def _log_tail(self, lines: int = 15) -> str:
         text = self._log_path.read_bytes()[-16384:].decode(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+
+def _lock_holders(path: Path) -> list[int]:
+    """The processes that hold a lock on the file, as far as this user may see them (proc(5), fdinfo)."""
+    holders = set()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            information = descriptor.parents[1] / "fdinfo" / descriptor.name
+            if descriptor.samefile(path) and "lock:" in information.read_text():
+                holders.add(int(descriptor.parts[2]))
+    return sorted(holders)
 
 
 def find_weed() -> Path:

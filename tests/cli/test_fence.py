@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pytest
 from botocore.exceptions import ClientError
 
+from gateway.cli.fence import _tokens
 from gateway.s3.sigv4 import Credentials
 from tests.cli.child import Child, command
 from tests.conftest import StoreServer
@@ -101,7 +102,9 @@ def test_show_as_json_is_the_api_s_own(gateway: Child, key: str) -> None:
     assert told["key"] == key
     assert told["floor"] == "9223372036854775807"
     assert told["unsettled"] == []
-    assert told.keys() == {"key", "floor", "completed_floor", "sealed", "shadow_floor", "raised_at", "unsettled"}
+    assert told.keys() == {"key", "floor", "completed_floor", "sealed", "shadow_floor", "raised_at"} | {
+        *("unsettled", "earlier_run_settles_in_s")
+    }
 
 
 def test_events_answer_why_a_write_was_refused(gateway: Child, key: str, bucket: str) -> None:
@@ -159,6 +162,72 @@ def test_what_a_writer_named_an_object_steers_no_terminal(gateway: Child, key: s
     told = gateway.ask("fence", "events", key).stdout
     assert "\x1b" not in told
     assert r"\x1b[2Jgone" in told
+
+
+def test_a_key_without_history_says_which_key_that_may_be(gateway: Child, key: str) -> None:
+    """Nothing to tell is no error; how an object's own key is written is said, and JSON stays the API's."""
+    result = gateway.ask("fence", "events", key)
+    assert result.exit_code == 0
+    assert "has no history" in result.stdout
+    assert "object:BUCKET/KEY" in result.stdout
+    assert json.loads(gateway.ask("fence", "events", key, "--json").stdout) == {"events": [], "next": None}
+
+
+def test_a_refusal_without_a_floor_names_none() -> None:
+    """What no floor was in the way of is told without one."""
+    shown = [event(0, 0), event(5, 0), event(5, 6)]
+    assert [_tokens(e) for e in shown] == ["none", "5", "5, floor 6"]
+
+
+def event(token: int, floor: int) -> dict[str, object]:
+    return {"kind": "refused", "token": token, "floor": floor}
+
+
+def test_an_observed_key_is_told_as_such(observing: Child, bucket: str) -> None:
+    """Mode observe: `list` has the shadow floors, `show` says that nothing is refused, `status` counts what would have
+    been beside what was."""
+    for token in ("34", "33"):
+        observing.s3.put_object(Bucket=bucket, Key="job-1/o", Body=b"x", Metadata={"fencing-token": token})
+    flush(observing)
+    shown = observing.ask("fence", "show", "job-1").stdout
+    assert re.search(r"^Shadow floor +34 ", shown, re.MULTILINE)
+    assert re.search(r"^Meaning +observed, nothing is refused; enforced, tokens below 34 ", shown, re.MULTILINE)
+    head, flushed, job = observing.ask("fence", "list").stdout.splitlines()
+    assert "SHADOW FLOOR" in head
+    assert (flushed.split()[1], flushed.split()[4]) == ("1", "0")
+    assert job.split() == ["job-1", "0", "0", "no", "34", "never"]
+    assert "SHADOW" not in observing.ask("fence", "list", "--prefix", "flush").stdout
+    assert json.loads(observing.ask("status", "--json").stdout)["would_refuse"] == {"StaleToken": 1}
+    told = observing.ask("status").stdout
+    assert re.search(r"^Refused since the start +nothing$", told, re.MULTILINE)
+    assert re.search(r"^Mode observe would have refused +StaleToken 1$", told, re.MULTILINE)
+
+
+@pytest.fixture
+def observing(store_server: StoreServer, tmp_path: Path) -> Iterator[Child]:
+    """A gateway that observes every object, under its first path segment."""
+    file = tmp_path / "gateway.toml"
+    file.write_text('[[rule]]\nmatch = "{job}/**"\nkey = "{job}"\nmode = "observe"\n')
+    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
+    yield child
+    child.kill()
+
+
+def test_after_an_unclean_start_show_says_until_when(store_server: StoreServer, tmp_path: Path) -> None:
+    """What a killed run sent may still land: `show` says for how long, and not that nothing is unsettled."""
+    sentence = "What an earlier run of the gateway sent may still land for "
+    first = Child(tmp_path, store_server.url, store_server.credentials)
+    try:
+        assert sentence not in first.ask("fence", "show", "job-1").stdout
+    finally:
+        first.kill()
+    second = Child(tmp_path, store_server.url, store_server.credentials)
+    try:
+        shown = second.ask("fence", "show", "job-1").stdout
+    finally:
+        second.kill()
+    assert re.search(rf"^{sentence}(2\d|30) s: tokens above the completed floor wait$", shown, re.MULTILINE)
+    assert "Nothing is unsettled" not in shown
 
 
 # --- what they do
@@ -230,7 +299,8 @@ def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp
     child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
     try:
         raise_ = ("fence", "raise", "job-1", "34", "--reason", "x")
-        assert child.ask("fence", "show", "job-1").exit_code == 1
+        unnamed = child.ask("fence", "show", "job-1")
+        assert (unnamed.exit_code, "FENCING_GATEWAY_API_TOKEN" in unnamed.stderr) == (1, True)
         assert child.ask("status").exit_code == 1
         assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN="wrong").exit_code == 1
         assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN=WORKER).exit_code == 0
@@ -264,6 +334,18 @@ def test_a_configuration_without_a_port_needs_a_url() -> None:
     result = command("status", "--set", "control.listen=127.0.0.1:0")
     assert result.exit_code == 2
     assert "--url" in result.stderr
+
+
+def test_a_configuration_that_cannot_be_loaded_needs_a_url(gateway: Child, tmp_path: Path) -> None:
+    """Secrets of the service are not to be had here: status 2 names the way without them, and that way works."""
+    file = tmp_path / "gateway.toml"
+    file.write_text('[upstream]\nurl = "aws"\naccess_key = { env = "NOT_SET_HERE" }\nsecret_key = "s"\n')
+    result = command("status", "--config", str(file))
+    assert result.exit_code == 2
+    assert "NOT_SET_HERE" in result.stderr
+    assert "FENCING_GATEWAY_URL" in result.stderr
+    assert "--url" in result.stderr
+    assert gateway.ask("status", "--config", str(file)).exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [("status",), ("fence", "list"), ("fence", "raise", "k", "1", "--reason", "x")])

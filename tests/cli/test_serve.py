@@ -7,11 +7,14 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
 
+from gateway.cli.serve import _welcome
+from gateway.config import Settings
 from tests.cli.child import BOUND_S, Child, command, serve
 from tests.conftest import StoreServer
 
@@ -128,7 +131,14 @@ def test_a_port_in_use_is_status_3_and_leaves_the_data_free(start: Start, tmp_pa
     with serve(other, f"s3.listen={taken}", "upstream.url=http://127.0.0.1:9") as process:
         assert process.wait(BOUND_S) == 3
     log = (other / "gateway.log").read_text()
-    assert "address already in use" in log
+    assert f"[s3] listen, {taken}: address already in use" in log
+    assert "--set s3.listen=127.0.0.1:9000, or FENCING_GATEWAY_S3__LISTEN=127.0.0.1:9000" in log
+    taken = urlsplit(gateway.control_url).netloc
+    with serve(other, f"control.listen={taken}", "upstream.url=http://127.0.0.1:9") as process:
+        assert process.wait(BOUND_S) == 3
+    log = (other / "gateway.log").read_text()
+    assert f"[control] listen, {taken}: address already in use" in log
+    assert "FENCING_GATEWAY_CONTROL__LISTEN=127.0.0.1:9001" in log
     assert "Traceback" not in log
 
 
@@ -147,6 +157,16 @@ def test_floors_outlive_kill_9(start: Start, bucket: str) -> None:
     assert raised.value.response["Error"]["FencingReason"] == "StaleToken"
     assert again.s3.get_object(Bucket=bucket, Key="o")["Body"].read() == b"34"
     assert '"event":"unclean-start"' in again.log()
+
+
+@pytest.mark.parametrize(("url", "tried"), [("embedded", True), ("http://127.0.0.1:9", False), ("aws", False)])
+def test_only_the_embedded_store_is_to_be_tried_out(url: str, tried: bool, tmp_path: Path) -> None:
+    """The lines to try make a bucket and write into it: they are shown for the embedded store alone, with what they
+    need; the ready-made credentials for every store."""
+    settings = Settings.model_validate({"upstream": {"url": url}, "store": {"url": f"sqlite:{tmp_path}/gateway.db"}})
+    banner = _welcome(settings, Mock(s3_port=8080, control_port=8081))
+    assert "export AWS_ACCESS_KEY_ID=" in banner
+    assert ("aws s3 mb" in banner) == ("pip install awscli" in banner) == tried
 
 
 def test_the_version_is_told() -> None:

@@ -33,6 +33,12 @@ def test_on_a_terminal_a_table_has_colour_and_loses_nothing(
     assert LONG in folded
 
 
+def test_one_long_cell_does_not_push_the_others_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a pipe only the line of a very long key is long; the others stay aligned, and nothing is cut off."""
+    print_table(("KEY", "FLOOR"), [("a", "1"), (LONG, "2"), ("longer", "3")])
+    assert capsys.readouterr().out == f"KEY     FLOOR\na       1\n{LONG}  2\nlonger  3\n"
+
+
 def test_an_empty_table_is_its_heads(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing to tell is told as a table without rows."""
     print_table(("KEY", "FLOOR"), [])

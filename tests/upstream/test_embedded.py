@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import embedded
@@ -216,16 +217,18 @@ async def test_gone_with_a_killed_gateway_and_settled_at_the_next_start(tmp_path
 
 async def test_start_waits_for_a_process_of_an_earlier_run(store: EmbeddedStore, tmp_path: Path) -> None:
     """The lock is the process's: while one that inherited it lives, no start passes, even if the gateway that
-    started it is gone."""
+    started it is gone. The log says once that this is waited for."""
     (tmp_path / "store").mkdir()
     with (tmp_path / "store/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         holder = subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()])
     starting = asyncio.create_task(store.start())
     try:
-        done, _ = await asyncio.wait([starting], timeout=0.5)
+        with capture_logs() as logged:
+            done, _ = await asyncio.wait([starting], timeout=0.5)
         assert not done
         assert store.pid is None
+        assert [line["event"] for line in logged] == ["waiting for an earlier embedded store to end"]
         holder.kill()
         await starting
     finally:
@@ -239,7 +242,7 @@ async def test_the_process_holds_the_lock(store_server: StoreServer) -> None:
     held = {os.readlink(fd) for fd in Path(f"/proc/{store_server.pid}/fd").iterdir()}
     assert str(store_server.directory / "lock") in held
     second = EmbeddedStore(store_server.directory, ready_timeout_s=0.2)
-    with pytest.raises(EmbeddedStoreError, match="in use by another gateway"):
+    with pytest.raises(EmbeddedStoreError, match=f"in use by another gateway, process .*{store_server.pid}"):
         await second.start()
 
 
