@@ -13,7 +13,7 @@ from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.batches import Batches
 from gateway.service.fences import Timing
-from gateway.service.sending import Result
+from gateway.service.values import Result
 from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
@@ -190,5 +190,23 @@ def test_the_deletion_of_a_version_does_not_mean_absence() -> None:
         r.upstream.apply = lambda request, data: MemoryResponse(200, [], body)
         await answer(r, ("renders/a/o", 5), version_id="v1")
         assert r.writes.objects.pin(BUCKET, "renders/a/o").state is None
+
+    run(main())
+
+
+def test_the_digest_of_the_clients_body_does_not_go_with_the_gateways() -> None:
+    """The body is a new one; one digest speaks of it."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        headers = [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="), ("x-amz-checksum-crc32", "AAAAAA==")]
+        head = parse_head("POST", f"/{BUCKET}?delete", Headers(headers))
+        asked = BatchObject("renders/a/o", None, (("Key", "renders/a/o"),))
+        write = r.write("DELETE", "renders/a/o", 5, None)
+        await Batches(r.writes).delete(head, BUCKET, [(asked, write)], quiet=False, on_refusal=lambda *_: None)
+        digests = [(n, v) for n, v in r.upstream.sent[-1].headers if n in dict(headers)]
+        assert [name for name, _ in digests] == ["content-md5"]
+        assert digests[0] != headers[0]
 
     run(main())

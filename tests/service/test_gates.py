@@ -283,10 +283,14 @@ def test_a_timer_that_fires_a_hair_early_does_not_make_a_hand_over_spin() -> Non
         def early(token, now):
             nonlocal looks
             looks += 1
-            assert looks < 100
+            assert looks < 1000
             return until if now < until else hand_over(token, now)
 
         gate.hand_over = early
-        await asyncio.gather(*(r.fences.admit("j", 34, cause="check") for _ in range(3)))
+        waiters = []
+        for _ in range(7):  # one after another, so that there is always one that has just begun to wait
+            waiters.append(asyncio.create_task(r.fences.admit("j", 34, cause="check")))
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiters)
 
     run(main())

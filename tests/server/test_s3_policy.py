@@ -1,0 +1,105 @@
+"""R7, R11 from head to answer: what `allow`, `observe` and `off` let pass and remember, and what a copy takes along."""
+
+from __future__ import annotations
+
+from gateway.core.keys import Mode, WithoutToken
+from gateway.stores.base import EventKind, StoreUnavailable
+from gateway.stores.memory import MemoryStore
+from tests.server.rig import BUCKET, Rig, rule, running
+from tests.server.test_s3_batch import delete
+
+RULES = [
+    rule("open/{job}/**", "{job}", without_token=WithoutToken.ALLOW),
+    rule("watched/**", "watched", Mode.OBSERVE),
+    rule("off/**", "off", Mode.OFF),
+    rule("strict/{job}/**", "{job}", without_token=WithoutToken.REQUIRE),
+    rule("renders/{job}/**", "{job}"),
+]
+
+
+async def test_allow_lets_pass_only_what_bears_no_token() -> None:
+    """R11: a write with a token goes through its gate there too."""
+    async with running(rules=RULES) as rig:
+        assert (await rig.put("open/j/o", b"B", 34)).status == 200
+        assert (await rig.fence("j")).floor == 34
+        assert (await rig.put("open/j/o", b"A", 33)).xml["FencingReason"] == "StaleToken"
+        assert (await rig.put("open/j/o", b"plain")).status == 200
+        assert rig.stored("open/j/o").data == b"plain"
+
+
+async def upload_past_the_gate(rig: Rig, key: str) -> str:
+    """Begin an upload that no binding knows; answers its id."""
+    before = set(rig.upstream.inner.uploads)
+    await rig.ask("POST", f"/{BUCKET}/{key}?uploads")
+    return next(iter(set(rig.upstream.inner.uploads) - before))
+
+
+async def test_an_upload_that_allow_let_begin_goes_on_without_a_token_alone() -> None:
+    """R6: it has no binding; with a token, or where a fence is enforced, there is no such upload."""
+    async with running(rules=RULES) as rig:
+        upload_id = await upload_past_the_gate(rig, "open/j/o")
+        target = f"/{BUCKET}/open/j/o?partNumber=1&uploadId={upload_id}"
+        assert (await rig.ask("PUT", target, (), b"part")).status == 200
+        assert (await rig.ask("PUT", target, [("x-fencing-token", "5")], b"part")).code == "NoSuchUpload"
+        assert (await rig.ask("PUT", target.replace("open", "renders"), (), b"part")).code == "NoSuchUpload"
+
+
+async def test_observe_moves_no_floor_and_remembers_what_it_would_have_refused() -> None:
+    """R11: the shadow floor judges, also in a batch; nothing is refused, nothing on floor or object changes."""
+    async with running(rules=RULES) as rig:
+        await rig.put("watched/o", b"B", 34)
+        assert (await rig.put("watched/o", b"A", 33)).status == 200
+        assert b"<Deleted>" in (await delete(rig, "watched/o", token=32)).body
+        fence = await rig.fence("watched")
+        assert (fence.floor, fence.shadow_floor) == (0, 34)
+        assert [event.token for event in await rig.events("watched", EventKind.WOULD_REFUSE)] == [32, 33]
+
+
+class _NoShadow(MemoryStore):
+    """A store that cannot count."""
+
+    async def raise_shadow(self, key, token):
+        raise StoreUnavailable("disk is full")
+
+
+async def test_observe_refuses_nothing_even_if_it_cannot_count() -> None:
+    """R11: whatever fails, the write passes."""
+    async with running(rules=RULES, store=_NoShadow()) as rig:
+        assert (await rig.put("watched/o", b"A", 33)).status == 200
+
+
+async def test_a_batch_is_decided_by_each_objects_own_rule() -> None:
+    """R7, R11: `off` and `allow` let pass, `require` refuses, in one request without a token."""
+    async with running(rules=RULES) as rig:
+        for key in ("off/o", "open/j/o", "strict/s/o"):
+            assert (await rig.put(key, b"x", 5)).status == 200
+        answer = await delete(rig, "off/o", "open/j/o", "strict/s/o")
+        assert [rig.stored(key) is None for key in ("off/o", "open/j/o", "strict/s/o")] == [True, True, False]
+        assert b"<Error><Key>strict/s/o</Key><Code>FencingTokenRequired</Code>" in answer.body
+
+
+async def test_a_copy_never_carries_the_sources_fence() -> None:
+    """R7: neither through a gate nor past it."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/o", b"A", 33)
+        source = ("x-amz-copy-source", f"{BUCKET}/renders/j/o")
+        for target, token in (("renders/k/o", "7"), ("off/o", None), ("open/l/o", None)):
+            said = [source] if token is None else [source, ("x-fencing-token", token)]
+            assert (await rig.ask("PUT", f"/{BUCKET}/{target}", said)).status == 200
+            found = dict(rig.stored(target).metadata)
+            assert found.get("x-amz-meta-fencing-key") == ("k" if token else None)
+            assert found.get("x-amz-meta-fencing-token") == token
+
+
+async def test_a_batch_asks_for_each_object_whether_the_client_may_use_its_key() -> None:
+    """R1: authorised for one key, a client cannot reach another's object through a batch."""
+    from gateway.server.clients import Client
+    from tests.server.rig import CREDENTIALS
+
+    async with running(rules=RULES, clients=[Client(CREDENTIALS, keys=("j",))]) as rig:
+        assert (await rig.put("renders/j/o", b"A", 5)).status == 200
+        answer = await delete(rig, "renders/j/o", "renders/k/o", token=5, fence_key="j")
+        assert b"<Deleted><Key>renders/j/o</Key></Deleted>" in answer.body
+        answer = await delete(rig, "renders/k/o", token=5)
+        assert b"<Error><Key>renders/k/o</Key><Code>AccessDenied</Code>" in answer.body
+        assert (await rig.fence("k")).floor == 0
