@@ -106,3 +106,10 @@ def command(*arguments: str, **environ: str) -> Result:
     """Run one command in this process, under that environment alone."""
     cleared = {n: None for n in os.environ if n.startswith(("AWS_", "FENCING_GATEWAY_"))}
     return CliRunner().invoke(main, arguments, env={**cleared, **environ}, catch_exceptions=False)
+
+
+def raised(gateway: Child, key: str, *tokens: int) -> None:
+    """Raise the floor of a key, token by token."""
+    for token in tokens:
+        result = gateway.ask("fence", "raise", key, str(token), "--reason", "a test")
+        assert result.exit_code == 0, result.output

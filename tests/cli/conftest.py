@@ -1,0 +1,25 @@
+"""A gateway to ask, and keys to ask for."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.child import Child
+from tests.conftest import StoreServer
+
+
+@pytest.fixture(scope="module")
+def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """One gateway for all, with an open control listener."""
+    child = Child(tmp_path_factory.mktemp("gateway"), store_server.url, store_server.credentials)
+    yield child
+    child.kill()
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that no other test uses, with all that a path could stumble over."""
+    return f"job {secrets.token_hex(4)}/a%2F..//ü?#"

@@ -1,0 +1,126 @@
+"""How commands find a gateway and show who asks, and what they say where that fails."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.child import Child, command, raised
+from tests.conftest import StoreServer
+
+WORKER, OPERATOR = "worker-token", "operator-token"
+TOKENS = f"""
+[[api_token]]
+token = "{OPERATOR}"
+role = "operator"
+
+[[api_token]]
+token = "{WORKER}"
+role = "worker"
+keys = ["job-*"]
+"""
+
+
+# --- who may
+
+
+def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp_path: Path) -> None:
+    """With configured tokens: none or a wrong one is refused, a worker may look at its keys and not raise, an operator
+    may; each refusal has status 1."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(TOKENS)
+    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
+    try:
+        raise_ = ("fence", "raise", "job-1", "34", "--reason", "x")
+        unnamed = child.ask("fence", "show", "job-1")
+        assert (unnamed.exit_code, "FENCING_GATEWAY_API_TOKEN" in unnamed.stderr) == (1, True)
+        assert child.ask("status").exit_code == 1
+        assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN="wrong").exit_code == 1
+        assert child.ask("fence", "show", "job-1", FENCING_GATEWAY_API_TOKEN=WORKER).exit_code == 0
+        assert child.ask("fence", "show", "other", FENCING_GATEWAY_API_TOKEN=WORKER).exit_code == 1
+        refused = child.ask(*raise_, FENCING_GATEWAY_API_TOKEN=WORKER)
+        assert (refused.exit_code, "operator" in refused.stderr) == (1, True)
+        assert child.ask(*raise_, FENCING_GATEWAY_API_TOKEN=OPERATOR).exit_code == 0
+        assert child.ask("status", FENCING_GATEWAY_API_TOKEN=f"{OPERATOR}\n").exit_code == 0
+        assert child.ask("status", FENCING_GATEWAY_API_TOKEN="ü").exit_code == 2
+        assert OPERATOR not in child.log()
+    finally:
+        child.kill()
+
+
+# --- where
+
+
+def test_without_url_the_configuration_says_where(gateway: Child, key: str, tmp_path: Path) -> None:
+    """`control.listen` of the configuration is asked; one for every address is asked on this machine."""
+    port = gateway.control_url.rpartition(":")[2]
+    raised(gateway, key, 7)
+    file = tmp_path / "gateway.toml"
+    for listen in (f"127.0.0.1:{port}", f"0.0.0.0:{port}"):
+        file.write_text(f'[control]\nlisten = "{listen}"\n[[api_token]]\ntoken = "t"\nrole = "operator"\n')
+        result = command("fence", "show", key, "--config", str(file), "--json")
+        assert json.loads(result.stdout)["floor"] == 7, result.output
+
+
+def test_a_configuration_without_a_port_needs_a_url() -> None:
+    """Port 0 names no place to ask: status 2, and the way out is said."""
+    result = command("status", "--set", "control.listen=127.0.0.1:0")
+    assert result.exit_code == 2
+    assert "--url" in result.stderr
+
+
+def test_a_configuration_that_cannot_be_loaded_needs_a_url(gateway: Child, tmp_path: Path) -> None:
+    """Secrets of the service are not to be had here: status 2 names the way without them, and that way works."""
+    file = tmp_path / "gateway.toml"
+    file.write_text('[upstream]\nurl = "aws"\naccess_key = { env = "NOT_SET_HERE" }\nsecret_key = "s"\n')
+    result = command("status", "--config", str(file))
+    assert result.exit_code == 2
+    assert "NOT_SET_HERE" in result.stderr
+    assert "FENCING_GATEWAY_URL" in result.stderr
+    assert "--url" in result.stderr
+    assert gateway.ask("status", "--config", str(file)).exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("fence", "list"), ("fence", "raise", "k", "1", "--reason", "x")])
+def test_nobody_there_is_status_3(arguments: tuple[str, ...]) -> None:
+    """Where nothing listens, the command says so and ends with status 3."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        result = command(*arguments, "--url", url)
+    assert result.exit_code == 3
+    assert "no gateway answers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno",
+        b"HTTP/1.1 500 Oops\r\ncontent-length: 18\r\n\r\n" + b'{"detail": "broken"}'[:18],
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"",
+    ],
+)
+def test_something_else_there_is_status_3(answer: bytes) -> None:
+    """What answers like no gateway is told as such; a redirect is not followed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def once() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        result = command("fence", "list", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join(5)
+    assert result.exit_code == 3, result.output
+    assert "Traceback" not in result.output
