@@ -91,6 +91,10 @@ class RequestBody:
     def sha256(self) -> str | None:
         return self.spec.sha256
 
+    @property
+    def trailer(self) -> str | None:
+        return self.spec.trailer
+
     def checksum_headers(self) -> tuple[tuple[str, str], ...]:
         trailing = None if self._decoder is None else self._decoder.trailing_checksum
         return () if trailing is None else ((f"x-amz-checksum-{trailing[0]}", trailing[1]),)

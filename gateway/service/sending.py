@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from gateway.core.errors import Outcome
 from gateway.core.write import ABSENT, Answer, ObjectState, classify
+from gateway.s3.checksums import value_length
+from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
 from gateway.s3.fencing import object_state
 from gateway.s3.forward import forwarded_headers, forwarded_query
-from gateway.s3.payload import Tail
+from gateway.s3.payload import Tail, TrailerEncoder
 from gateway.s3.xml import error_code, find_text
 from gateway.service.refusals import cannot_look, unavailable
 from gateway.service.values import Body, Result, Write
@@ -69,20 +71,33 @@ async def send_at_hand(upstream: Upstream, request: UpstreamRequest, data: bytes
 
 
 async def stream(
-    upstream: Upstream, request: UpstreamRequest, body: Body, commit: Callable[[], None], timeout_s: float
+    upstream: Upstream,
+    request: UpstreamRequest,
+    body: Body,
+    commit: Callable[[], None],
+    timeout_s: float,
+    *,
+    keep_trailer: bool,
 ) -> Result:
     """Stream a body through and withhold its tail until it is verified and `commit` has returned.
 
-    Whatever goes wrong before leaves nothing upstream. Raises what `body` and `commit` raise, `UpstreamNotReached`
-    (nothing happened), `UpstreamLost` (after `commit`)."""
-    exchange = await upstream.open(request, body.length)
+    It goes with a plain length; with `keep_trailer`, which wants an upstream that has proved to take it, as chunks
+    that the body's own trailing checksum follows. Whatever goes wrong before leaves nothing upstream. Raises what
+    `body` and `commit` raise, `UpstreamNotReached` (nothing happened), `UpstreamLost` (after `commit`)."""
+    framing = _Framing(body) if keep_trailer and body.trailer is not None else None
+    if framing is None:
+        exchange = await upstream.open(request, body.length)
+    else:
+        exchange = await upstream.open(framing.request(request), framing.length)
     try:
         tail = Tail(body.length)
         try:
             async for pieces in body.pieces():
                 for piece in tail.push(pieces):
-                    await exchange.write(piece)
+                    await exchange.write(piece if framing is None else framing.frame(piece))
             last = tail.release()
+            if framing is not None:
+                last = framing.frame(last) + framing.closing()
             commit()
             exchange.commit()
             await exchange.write(last)
@@ -94,8 +109,38 @@ async def stream(
         raise
 
 
+class _Framing:
+    """A payload on its way as chunks with a trailer (aws-chunked), its length on the wire known beforehand."""
+
+    def __init__(self, body: Body) -> None:
+        assert body.trailer is not None
+        self._body = body
+        self._name = f"x-amz-checksum-{body.trailer}"
+        self._encoder = TrailerEncoder(body.length, self._name)
+        self.length = TrailerEncoder.encoded_length(body.length, self._name, value_length(body.trailer))
+
+    def request(self, request: UpstreamRequest) -> UpstreamRequest:
+        # Without `content-encoding: aws-chunked`, which stores may keep on the object (measured on SeaweedFS 4.48):
+        # x-amz-content-sha256 names the framing.
+        added = (("x-amz-decoded-content-length", str(self._body.length)), ("x-amz-trailer", self._name))
+        return replace(request, headers=(*request.headers, *added), payload_sha256=STREAMING_UNSIGNED_TRAILER)
+
+    def frame(self, piece: bytes) -> bytes:
+        return b"".join(self._encoder.encode(piece))
+
+    def closing(self) -> bytes:
+        ((_, value),) = self._body.checksum_headers()
+        return self._encoder.closing(value)
+
+
 async def deliver(
-    upstream: Upstream, write: Write, commit: Callable[[], None], timeout_s: float, small_body_bytes: int
+    upstream: Upstream,
+    write: Write,
+    commit: Callable[[], None],
+    timeout_s: float,
+    small_body_bytes: int,
+    *,
+    keep_trailer: bool,
 ) -> Result:
     """Send a write as it came, whatever the size of its body; `commit` runs when the body is verified.
 
@@ -103,7 +148,8 @@ async def deliver(
     body = write.body
     try:
         if body is not None and body.length > small_body_bytes:
-            return await stream(upstream, request_of(write, payload_sha256=body.sha256), body, commit, timeout_s)
+            request = request_of(write, payload_sha256=body.sha256)
+            return await stream(upstream, request, body, commit, timeout_s, keep_trailer=keep_trailer)
         data = await body.read() if body is not None else b""
         extra = body.checksum_headers() if body is not None else ()
         request = request_of(write, extra=extra, payload_sha256=body.sha256 if body else EMPTY_SHA256)

@@ -128,6 +128,7 @@ class Uploads:
         """UploadPart and UploadPartCopy: staged; cancelled when overtaken, but never visible by themselves."""
         async with self._writes.admitted(write) as (live, entry):
             timing = self._fences.timing
+            keep_trailer = await self._writes.keeps_trailer(write)
             with self._passage(write, live, entry):
                 return await deliver(
                     self._upstream,
@@ -135,6 +136,7 @@ class Uploads:
                     lambda: live.gate.refuse_overtaken(write.token),
                     timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s,
                     self._writes.small_body_bytes,
+                    keep_trailer=keep_trailer,
                 )
 
     async def complete(self, write: Write, upload: Upload) -> Result:

@@ -33,6 +33,11 @@ class Body(Protocol):
         """The payload as it arrives; ends only when all that was promised about it is verified. Raises `S3Error`."""
         ...
 
+    @property
+    def trailer(self) -> str | None:
+        """The algorithm of the checksum that trails the payload; None if none does."""
+        ...
+
     def checksum_headers(self) -> tuple[tuple[str, str], ...]:
         """A trailing checksum that has been verified, as the header that keeps it on the object."""
         ...

@@ -112,6 +112,12 @@ class Writes:
             return object_key
         return filed
 
+    async def keeps_trailer(self, write: Write) -> bool:
+        """Whether the checksum that trails a body that streams can be kept on the object (R2)."""
+        if write.body is None or write.body.trailer is None or write.body.length <= self.small_body_bytes:
+            return False
+        return (await self._capabilities.of_bucket(write.bucket)).trailers
+
     # --- the way of a write
 
     async def unfenced(self, write: Write) -> Result:
@@ -120,7 +126,12 @@ class Writes:
         entry.state = None
         try:
             return await deliver(
-                self.upstream, write, lambda: None, self._commit_timeout_s(write), self.small_body_bytes
+                self.upstream,
+                write,
+                lambda: None,
+                self._commit_timeout_s(write),
+                self.small_body_bytes,
+                keep_trailer=await self.keeps_trailer(write),
             )
         finally:
             entry.state = None
@@ -296,10 +307,18 @@ class Writes:
         assert write.body is not None
         nonce = self.clock.nonce()
         request = self._request(admitted, nonce)
+        keep_trailer = await self.keeps_trailer(write)
         result: Result | None = None
         with self._passage(admitted) as passage:
             try:
-                result = await stream(self.upstream, request, write.body, passage.commit, self._commit_timeout_s(write))
+                result = await stream(
+                    self.upstream,
+                    request,
+                    write.body,
+                    passage.commit,
+                    self._commit_timeout_s(write),
+                    keep_trailer=keep_trailer,
+                )
             except UpstreamNotReached as error:
                 passage.not_sent()
                 raise unavailable(str(error)) from error

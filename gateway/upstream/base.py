@@ -116,6 +116,8 @@ class Capabilities:
     conditional_put: bool = False
     conditional_copy: bool = False
     conditional_delete: bool = False
+    trailers: bool = False
+    """An aws-chunked body is unpacked, and the checksum that trails it is kept."""
     bare_etag: bool = False
     """`If-Match` is understood only without the ETag's quotes."""
     files_paths: bool = True

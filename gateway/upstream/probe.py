@@ -2,18 +2,22 @@
 
 Some stores ignore a condition in silence, some want the ETag without its quotes, some let two racers win. So nothing is
 believed that has not been seen: in the bucket of the first fenced write a scratch object is written, overwritten, raced
-for, copied and deleted.
+for, copied and deleted. Beside conditions: whether keys are filed as paths, and trailing checksums kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import zlib
+from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.clock import Clock
 from gateway.core.write import Answer, classify
+from gateway.s3.chunked import TrailerEncoder
+from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
 from gateway.s3.xml import error_code
 from gateway.upstream.base import (
     EMPTY_SHA256,
@@ -36,7 +40,7 @@ class _Answer:
     outcome: Answer
     status: int
     etag: str
-    version_id: str | None
+    fields: dict[str, str]
 
 
 class _CannotProbe(Exception):
@@ -94,16 +98,36 @@ class _Probe:
             if first.outcome is not Answer.APPLIED:
                 # Not even absence can be demanded; see whether writing works at all.
                 await self._plain_put()
-                return Capabilities(files_paths=await self._files_paths())
-            files_paths = await self._files_paths()
+                return await self._beside_conditions()
             bare = await self._put_honours(first.etag)
+            found = await self._beside_conditions()
             if bare is None:
-                return Capabilities(files_paths=files_paths)
-            copies = await self._copy_honours(bare)
-            deletes = await self._delete_honours(bare)
-            return Capabilities(True, copies, deletes, bare_etag=bare, files_paths=files_paths)
+                return found
+            return replace(
+                found,
+                conditional_put=True,
+                conditional_copy=await self._copy_honours(bare),
+                conditional_delete=await self._delete_honours(bare),
+                bare_etag=bare,
+            )
         finally:
             await self._clean_up()
+
+    async def _beside_conditions(self) -> Capabilities:
+        return Capabilities(files_paths=await self._files_paths(), trailers=await self._keeps_trailers())
+
+    async def _keeps_trailers(self) -> bool:
+        """Whether an aws-chunked body is unpacked, and its trailing checksum kept: some store the framing as data."""
+        payload = b"trailed"
+        name, value = "x-amz-checksum-crc32", b64encode(zlib.crc32(payload).to_bytes(4, "big")).decode()
+        encoder = TrailerEncoder(len(payload), name)
+        headers = [("x-amz-decoded-content-length", str(len(payload))), ("x-amz-trailer", name)]
+        body = b"".join(encoder.encode(payload)) + encoder.closing(value)
+        sent = await self._send("PUT", headers, body, payload_sha256=STREAMING_UNSIGNED_TRAILER)
+        if sent.outcome is not Answer.APPLIED:
+            return False
+        kept = await self._send("HEAD", [("x-amz-checksum-mode", "ENABLED")])
+        return kept.fields.get(name) == value and kept.fields.get("content-length") == str(len(payload))
 
     async def _files_paths(self) -> bool:
         """Whether the scratch object is found under another spelling of its key."""
@@ -168,8 +192,9 @@ class _Probe:
         *,
         query: str = "",
         key: str | None = None,
+        payload_sha256: str | None = None,
     ) -> _Answer:
-        digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
+        digest = payload_sha256 or (hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256)
         request = UpstreamRequest(method, self._bucket, key or self._key, query, tuple(headers), digest)
         try:
             response = await self._upstream.send(request, body, TIMEOUT_S)
@@ -180,7 +205,7 @@ class _Probe:
         if version is not None and version != "null":
             self._versions.append(version)
         outcome = classify(response.status, error_code(data))
-        return _Answer(outcome, response.status, response.header("etag") or "", version)
+        return _Answer(outcome, response.status, response.header("etag") or "", dict(response.headers))
 
     async def _clean_up(self) -> None:
         try:

@@ -126,6 +126,8 @@ class Payload:
         while (piece := await self._queue.get()) is not None:
             yield [piece]
 
+    trailer = None
+
     def checksum_headers(self) -> tuple[tuple[str, str], ...]:
         return ()
 
