@@ -73,9 +73,12 @@ async def test_a_batch_is_decided_by_each_objects_own_rule() -> None:
     async with running(rules=RULES) as rig:
         for key in ("off/o", "open/j/o", "strict/s/o"):
             assert (await rig.put(key, b"x", 5)).status == 200
-        answer = await delete(rig, "off/o", "open/j/o", "strict/s/o")
+        answer = await delete(rig, "off/o", "open/j/o", "strict/s/o", "strict/unfenced/o")
         assert [rig.stored(key) is None for key in ("off/o", "open/j/o", "strict/s/o")] == [True, True, False]
-        assert b"<Error><Key>strict/s/o</Key><Code>FencingTokenRequired</Code>" in answer.body
+        for key in (b"strict/s/o", b"strict/unfenced/o"):
+            assert b"<Error><Key>%s</Key><Code>FencingTokenRequired</Code>" % key in answer.body
+        await delete(rig, "off/o", "renders/j/o", token=9)
+        assert [(await rig.fence(key)).floor for key in ("off", "j")] == [0, 9]
 
 
 async def test_a_copy_never_carries_the_sources_fence() -> None:
