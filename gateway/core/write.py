@@ -103,6 +103,8 @@ def classify(status: int, code: str | None) -> Answer:
     An `<Error>` in a 200 is given here with its code."""
     if 200 <= status < 300:
         return Answer.APPLIED if code is None else Answer.LOST
+    if status == 501 and code == "NotImplemented":  # S3's word for a header or query it has no use for
+        return Answer.REFUSED
     if 300 <= status < 500 and status != 408:
         final = status in FINAL_STATUS if code is None else code in FINAL_ERRORS
         return Answer.REFUSED if final else Answer.LOST

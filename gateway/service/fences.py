@@ -91,7 +91,7 @@ class Passage:
     When a higher token overtakes the send while it is staged, the task inside is interrupted and the context ends in
     the gate's refusal. A send that is left in mid-commit without a word is in doubt."""
 
-    __slots__ = ("_cancelled", "_entry", "_fences", "_live", "_send", "_task", "request_id")
+    __slots__ = ("_cancelled", "_entry", "_fences", "_live", "_send", "_task", "on_settled", "request_id")
 
     def __init__(
         self, fences: Fences, live: LiveGate, entry: ObjectEntry, token: Token, settle_timeout_s: float, request_id: str
@@ -103,6 +103,7 @@ class Passage:
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
         self.request_id = request_id
+        self.on_settled: Callable[[], None] | None = None
         live.passages[self._send] = self
 
     def __enter__(self) -> Passage:
@@ -176,6 +177,8 @@ class Passage:
     def settled(self, committed: bool = True) -> None:
         """The gate has settled the send: leave the ledgers and wake who waits."""
         self._live.passages.pop(self._send, None)
+        if self.on_settled is not None:
+            self.on_settled()
         if committed:
             self._entry.end(self._live.gate.key)
             self._live.wake()

@@ -42,6 +42,8 @@ class Uploads:
         self._open: Counter[str] = Counter()
         """How many uploads of a key are open or still to be aborted."""
         self._wanted: set[str] = set()
+        self._earlier_copies: list[Upload] = []
+        """Copies that an earlier run had under way when it ended; forgotten when they can no longer land."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,14 +51,15 @@ class Uploads:
         """Read the open bindings, go on revoking; answers the keys that have any. Raises `StoreUnavailable`."""
         after: tuple[str, str, str] | None = None
         while page := await self._store.open_uploads(after, 1000):
-            self._open.update(upload.fence_key for upload in page)
+            self._open.update(upload.fence_key for upload in page if upload.state is not UploadState.COPYING)
+            self._earlier_copies += [upload for upload in page if upload.state is UploadState.COPYING]
             last = page[-1]
             after = last.bucket, last.object_key, last.upload_id
         self._wanted = set(self._open)
         self._wake.set()
         self._fences.on_progress = self._overtaken
         self._task = asyncio.create_task(self._revoke_for_ever())
-        return frozenset(self._open)
+        return frozenset(self._open) | {copy.fence_key for copy in self._earlier_copies}
 
     async def stop(self) -> None:
         """End the revoking; what is left is taken up at the next start."""
@@ -238,6 +241,7 @@ class Uploads:
     async def _revoke_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         forget_at = loop.time()
+        copies_settle_at = forget_at + self._fences.timing.settle_timeout_assembly_s
         while True:
             try:
                 async with asyncio.timeout(REVOKE_RETRY_S):
@@ -252,6 +256,11 @@ class Uploads:
                         self._wanted.add(key)
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     self._wanted.add(key)
+            if loop.time() >= copies_settle_at:
+                with suppress(StoreUnavailable):
+                    while self._earlier_copies:
+                        await self._store.close_upload(self._earlier_copies[-1])
+                        self._earlier_copies.pop()
             if loop.time() >= forget_at:
                 forget_at = loop.time() + FORGET_EVERY_S
                 with suppress(StoreUnavailable):

@@ -8,9 +8,11 @@ doubt, or moved, which means to look at the object and judge it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 from gateway.clock import Clock
@@ -44,7 +46,7 @@ from gateway.service.refusals import (
 )
 from gateway.service.sending import deliver, keeps_versions, look, request_of, send_at_hand, stream, with_etag
 from gateway.service.values import Result, Write
-from gateway.stores.base import StoreUnavailable
+from gateway.stores.base import StoreUnavailable, Upload, UploadState
 from gateway.upstream.base import (
     Capabilities,
     CapabilitySource,
@@ -103,6 +105,7 @@ class Writes:
         self.small_body_bytes = small_body_bytes
         self._require_conditional = require_conditional
         self._chases: set[asyncio.Task[None]] = set()
+        self._unmarking: set[asyncio.Task[None]] = set()
 
     async def name(self, bucket: str, object_key: str) -> str:
         """The one name by which the fence knows an object. A store that files objects as paths takes several keys for
@@ -159,6 +162,7 @@ class Writes:
             ):
                 raise contested(write.key, self.fences.timing.settle_timeout_s)
             if not write.ruled:
+                self._refuse_move_after_crash(write)
                 await self.own(write)
             yield live, entry
         finally:
@@ -166,6 +170,13 @@ class Writes:
             self.fences.unpin(live)
 
     # --- to whom the object belongs
+
+    def _refuse_move_after_crash(self, write: Write) -> None:
+        """Where objects may move from key to key, what an earlier run sent under the one is not known to the other.
+        Raises `TryAgain` (HandoverPending)."""
+        left_s = self.fences.earlier_run_settles_in_s(write.key)
+        if write.rule.rekey and left_s is not None:
+            raise contested(write.key, left_s)
 
     async def own(self, write: Write) -> None:
         """Without a rule an object belongs to the key that last wrote it; the store remembers which (R9)."""
@@ -278,7 +289,10 @@ class Writes:
                 if admitted.honoured and not admitted.own and _conditional_on(write, entry.state):
                     admitted.on(entry.state)  # whoever was before has left a new state
                 request = self._request(admitted, nonce)
+                mark = await self._mark_copy(write, nonce) if write.operation.name == "CopyObject" else None
                 with self._passage(admitted) as passage:
+                    if mark is not None:
+                        passage.on_settled = partial(self._unmark_copy, mark)
                     passage.commit()
                     try:
                         result = await send_at_hand(self.upstream, request, data, self._commit_timeout_s(write))
@@ -362,7 +376,8 @@ class Writes:
             return _vouched(write, state, headers)
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
-        if not at_hand or state.versioned:
+        # An object that is absent does not tell whether its bucket keeps versions.
+        if not at_hand or state.versioned or (state is ABSENT and not await self._is_plain_bucket(write)):
             raise state_moved(write)
         self.fences.unpin(await self.fences.admit(write.key, write.token, cause=write.cause))
         if write.operation.name == "DeleteObject" and state is ABSENT:
@@ -388,6 +403,24 @@ class Writes:
         seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
         raise in_doubt(write, admitted.live.gate.floor, seen)
 
+    async def _mark_copy(self, write: Write, nonce: str) -> Upload:
+        """Record durably that a copy may be under way: after a crash its key has to wait for it as long as for a
+        Complete (R5). Raises `TryAgain` (StoreUnavailable)."""
+        mark = Upload(nonce, write.bucket, write.object_key, write.key, write.token, nonce, UploadState.COPYING)
+        try:
+            await self.fences.store.bind_upload(mark)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+        return mark
+
+    def _unmark_copy(self, mark: Upload) -> None:
+        async def unmark() -> None:
+            # A mark that stays costs waiting after the next unclean start, no safety.
+            with suppress(StoreUnavailable):
+                await self.fences.store.close_upload(mark)
+
+        _run_in(self._unmarking, unmark())
+
     def _chase(self, admitted: Admitted, passage: Passage, nonce: str) -> None:
         """Go on looking for the nonce, so that a hand-over need not wait for the whole settle time-out."""
 
@@ -404,15 +437,13 @@ class Writes:
                     passage.nonce_seen()
                     return
 
-        task = asyncio.create_task(chase())
-        self._chases.add(task)
-        task.add_done_callback(self._chases.discard)
+        _run_in(self._chases, chase())
 
     async def close(self) -> None:
-        """End what looks for nonces."""
+        """End what looks for nonces; let the marks of settled copies be taken away."""
         for task in self._chases:
             task.cancel()
-        await asyncio.gather(*self._chases, return_exceptions=True)
+        await asyncio.gather(*self._chases, *self._unmarking, return_exceptions=True)
 
     # --- small parts
 
@@ -455,6 +486,13 @@ class Writes:
                 ) from None
         else:
             await entry.turn.acquire()
+
+
+def _run_in(tasks: set[asyncio.Task[None]], what: Coroutine[Any, Any, None]) -> None:
+    """Run something beside the request, held by `tasks` until it ends."""
+    task = asyncio.create_task(what)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _honours(capabilities: Capabilities, operation: str) -> bool:

@@ -46,6 +46,9 @@ class Fence:
 
 class UploadState(StrEnum):
     OPEN = "open"
+    COPYING = "copying"
+    """No upload: a copy that has been sent, from before its commit point until it is settled. It may land as late as a
+    Complete, and an unclean start has to know its key."""
     COMPLETED = "completed"
     REVOKED = "revoked"
     """Overtaken by a higher token and not yet aborted upstream."""
@@ -171,7 +174,7 @@ class Store(Protocol):
         ...
 
     async def close_upload(self, upload: Upload) -> None:
-        """Forget the binding of an upload that its own worker aborted."""
+        """Forget the binding of an upload that its own worker aborted, or of a copy that is settled."""
         ...
 
     async def mark_aborted(self, upload: Upload) -> None:
@@ -184,7 +187,7 @@ class Store(Protocol):
         ...
 
     async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
-        """OPEN and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
+        """OPEN, COPYING and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
         ...
 
     async def forget_uploads(self, before: float) -> int:

@@ -146,7 +146,7 @@ class MemoryStore:
         return [upload for upload in self._listed(UploadState.REVOKED) if upload.fence_key == key]
 
     async def open_uploads(self, after: _UploadId | None, limit: int) -> list[Upload]:
-        uploads = self._listed(UploadState.OPEN, UploadState.REVOKED)
+        uploads = self._listed(UploadState.OPEN, UploadState.COPYING, UploadState.REVOKED)
         return [upload for upload in uploads if after is None or _id_of(upload) > after][:limit]
 
     async def forget_uploads(self, before: float) -> int:

@@ -448,6 +448,15 @@ class StoreContract:
         assert await store.forget_uploads(clock.now + 1) == 1
         assert await lookup(store, upload()) is None
 
+    async def test_a_copy_under_way_is_listed_and_never_revoked(self, store: Store) -> None:
+        """It is no upload that could be aborted; it is there until it is closed."""
+        copying = replace(upload(), state=UploadState.COPYING)
+        await store.bind_upload(copying)
+        assert [found.state for found in await store.open_uploads(None, 10)] == [UploadState.COPYING]
+        assert await store.revoke_uploads("job", 34) == []
+        await store.close_upload(copying)
+        assert await store.open_uploads(None, 10) == []
+
     async def test_open_uploads_are_listed_in_order(self, store: Store) -> None:
         """OPEN and REVOKED, by (bucket, object, upload id), after the cursor, at most so many."""
         for number, bucket in ((3, "a"), (1, "b"), (2, "a"), (4, "a")):

@@ -107,6 +107,7 @@ def test_error_in_a_200(code: str) -> None:
         (403, "AccessDenied"),
         (403, "SignatureDoesNotMatch"),
         (307, "TemporaryRedirect"),
+        (501, "NotImplemented"),
     ],
 )
 def test_final_errors(status: int, code: str | None) -> None:

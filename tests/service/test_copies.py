@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.service.copies import copy_source, prepare_copy
-from tests.service.rig import BUCKET, JOB, Fault, refusal, rig
+from gateway.service.fences import Timing
+from tests.service.rig import BUCKET, DEAF, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
 CUSTOM = (("x-amz-meta-colour", "blue"), ("content-type", "video/mp4"), ("cache-control", "no-store"))
@@ -157,3 +160,37 @@ def test_a_copy_source_without_bucket_or_key_is_refused(value) -> None:
     with pytest.raises(S3Error) as caught:
         copy_source(value)
     assert caught.value.code == "InvalidArgument"
+
+
+def test_a_copy_in_doubt_is_remembered_over_a_crash() -> None:
+    """R5: what a copy may still do takes as long as a Complete, also for a key that has no upload open."""
+
+    async def main() -> None:
+        r = await rig(capabilities=DEAF)
+        await r.put(33, b"A")
+        await r.put(7, b"K", key="renders/k/copy")
+        r.upstream.faults = [Fault.LOST_LATE]
+        await refusal(copy(r, 7, "renders/k/copy"))
+        await r.store.stop(clean=False)
+        r = await rig(capabilities=DEAF, store=r.store, upstream=r.upstream, timing=Timing(handover_wait_s=1000))
+        _, seconds = await elapsed(r.put(34, b"J", key=JOB))
+        assert seconds == pytest.approx(30, abs=0.1)
+        _, seconds = await elapsed(r.put(8, b"L", key="renders/k/copy"))
+        assert seconds == pytest.approx(270, abs=0.1)
+        await asyncio.sleep(60)
+        assert await r.store.open_uploads(None, 10) == []
+
+    run(main())
+
+
+def test_a_settled_copy_leaves_no_mark() -> None:
+    """The mark goes when the copy is settled, so that the next unclean start waits no longer than it must."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        await copy(r, 7, "renders/k/copy")
+        await r.writes.close()
+        assert await r.store.open_uploads(None, 10) == []
+
+    run(main())

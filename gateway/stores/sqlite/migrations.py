@@ -40,7 +40,7 @@ CREATE TABLE upload (
     fence_key  TEXT NOT NULL,
     token      INTEGER NOT NULL,
     nonce      TEXT NOT NULL,
-    state      TEXT NOT NULL CHECK (state IN ('open', 'completed', 'revoked', 'aborted')),
+    state      TEXT NOT NULL CHECK (state IN ('open', 'copying', 'completed', 'revoked', 'aborted')),
     etag       TEXT,
     changed_at REAL NOT NULL,
     PRIMARY KEY (bucket, object_key, upload_id)

@@ -133,7 +133,7 @@ WHERE fence_key = :key AND state = 'open' AND token < :below
 
 OPEN_UPLOADS = f"""
 SELECT {_UPLOAD} FROM upload
-WHERE state IN ('open', 'revoked') AND (bucket, object_key, upload_id) > (:bucket, :object_key, :upload_id)
+WHERE state IN ('open', 'copying', 'revoked') AND (bucket, object_key, upload_id) > (:bucket, :object_key, :upload_id)
 ORDER BY bucket, object_key, upload_id LIMIT :limit
 """
 
