@@ -35,6 +35,8 @@ class LazyWrites:
         self._shadows: dict[str, int] = {}
         self._events: list[Event] = []
         self._last_of_key: dict[str, int] = {}
+        self._more: dict[int, int] = {}
+        """How many alike came after the event at a place: counted here, for a frozen one is dear to replace."""
 
     def __bool__(self) -> bool:
         return bool(self._handovers or self._shadows or self._events)
@@ -73,12 +75,15 @@ class LazyWrites:
         last = self._events[place]
         if last.token != event.token or last.kind is not event.kind or last.detail != event.detail:
             return False
-        self._events[place] = replace(last, count=last.count + event.count)
+        self._more[place] = self._more.get(place, 0) + event.count
         return True
 
     def take(self) -> LazyBatch:
         """All that waits. It must come back through `committed` or `failed`."""
-        events, self._events, self._last_of_key = self._events, [], {}
+        events, more = self._events, self._more
+        self._events, self._last_of_key, self._more = [], {}, {}
+        for place, count in more.items():
+            events[place] = replace(events[place], count=events[place].count + count)
         return LazyBatch(dict(self._handovers), dict(self._shadows), events)
 
     def committed(self, batch: LazyBatch) -> None:
@@ -90,6 +95,6 @@ class LazyWrites:
 
     def failed(self, batch: LazyBatch) -> None:
         """`batch` is not durable: its events wait again, before those that have come in since."""
-        later, self._events, self._last_of_key = self._events, [], {}
+        later = self.take().events
         for event in (*batch.events, *later):
             self.record(event)
