@@ -48,7 +48,7 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     # What is there now stays, and each request leaves hundreds of objects that die by their counts: looking for cycles
     # as often as Python does by default costs a twentieth of a small PUT.
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(5_000, 20, 50)
     if not quiet:
         click.echo(_welcome(settings, gateway))
     await told_to_stop.wait()
