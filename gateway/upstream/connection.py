@@ -21,7 +21,7 @@ import httptools
 
 from gateway.upstream.exchange import READ_BUFFER_BYTES, Exchange, Response
 
-WRITE_BUFFER_BYTES = 128 * 1024
+WRITE_BUFFER_BYTES = 256 * 1024
 """Body bytes waiting for the socket beyond which `write` waits."""
 MAX_HEAD_BYTES = 64 * 1024
 """The longest head of an answer that is taken (S3 answers less than 10 KiB)."""
