@@ -67,7 +67,10 @@ class Prober:
                 try:
                     self._proved = await _Probe(self._upstream, bucket, SCRATCH_PREFIX + self._clock.nonce()).run()
                 except _CannotProbe:
-                    self._not_before[bucket] = self._clock.monotonic() + RETRY_AFTER_S
+                    now = self._clock.monotonic()
+                    # Clients name what buckets they like: what is over is forgotten, so that the names do not pile up.
+                    self._not_before = {b: t for b, t in self._not_before.items() if t > now}
+                    self._not_before[bucket] = now + RETRY_AFTER_S
             return self._proved or Capabilities()
 
 

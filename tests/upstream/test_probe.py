@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.clock import SystemClock
 from gateway.core.names import filed_name
 from gateway.s3.errors import S3Error
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest
@@ -319,3 +320,22 @@ class NoDelete(Store):
 def test_a_failed_clean_up_fails_nobody() -> None:
     """Where nothing can be deleted the probe has not been made, and the caller is told what is proved: nothing."""
     assert run(probed(NoDelete())) == Capabilities()
+
+
+async def test_buckets_that_cannot_be_probed_do_not_pile_up() -> None:
+    """A client may name thousands that are not there; each is remembered only while it is left alone."""
+    clock = Ticking()
+    prober = Prober(MemoryUpstream(), clock)
+    for n in range(100):
+        await prober.of_bucket(f"absent-{n}")
+        clock.now += RETRY_AFTER_S / 10
+    assert len(prober._not_before) <= 11
+
+
+class Ticking(SystemClock):
+    """A clock that the test moves."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return self.now
