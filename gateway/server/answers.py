@@ -24,7 +24,7 @@ _OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
 class Answers:
     """The answering half of one request."""
 
-    __slots__ = ("_body", "_host_id", "_reply", "_request", "_store", "record")
+    __slots__ = ("_body", "_host_id", "_reply", "_request", "_store", "cross_origin", "record")
 
     def __init__(
         self, request: web.BaseRequest, reply: Reply, record: RequestRecord, store: Store, host_id: str
@@ -35,11 +35,13 @@ class Answers:
         self._store = store
         self._host_id = host_id
         self.record = record
+        self.cross_origin: list[tuple[str, str]] = []
+        """What lets a page of another origin read the answer, if the store's own answer does not say."""
 
     def send_result(self, operation: Operation, result: Result, key: str | None, token: int) -> None:
         """Answer a write with the upstream's answer; a fenced one that succeeded says under which token."""
         refuse_our_own_fault(result.code)
-        headers = self.answer_headers(result.headers, operation)
+        headers = self.answer_headers(result.headers, operation) + self.cross_origin
         if key is not None and token:
             self.record.floor = token
             if result.status < 300:
@@ -113,6 +115,7 @@ class Answers:
             ("x-amz-request-id", record.request_id),
             ("x-amz-id-2", self._host_id),
             ("content-type", "application/xml"),
+            *self.cross_origin,
             *(headers or []),
         ]
         unread = self._leave_unread()

@@ -25,6 +25,7 @@ from gateway.s3.xml import BatchObject, error_code, parse_batch
 from gateway.server.answers import Answers
 from gateway.server.body import Progress, RequestBody
 from gateway.server.clients import Caller, Clients
+from gateway.server.cross_origin import ALLOWED, cross_origin
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
 from gateway.service.copies import copy_source, prepare_copy
@@ -152,8 +153,10 @@ class _Call(Answers):
         try:
             await self._serve()
         except FenceError as error:
+            await self._let_pages_read()
             self.refuse(error)
         except S3Error as error:
+            await self._let_pages_read()
             record.decision, record.reason, record.message = "failed", error.code, error.message
             record.client = record.client or error.elements.get("AWSAccessKeyId", "")
             self.send_error(error)
@@ -204,6 +207,13 @@ class _Call(Answers):
             await self._delete_objects(operation)
         else:
             await self._write(operation)
+
+    async def _let_pages_read(self, result: Result | None = None) -> None:
+        """Have an answer that is not the store's bear what lets a page of another origin read it."""
+        if self.record.bucket is None or "origin" not in self.head.headers:
+            return
+        if result is None or not any(name == ALLOWED for name, _ in result.headers):
+            self.cross_origin = await cross_origin(self._gateway._upstream, self.head)
 
     def _buckets(self, operation: Operation) -> list[str]:
         buckets = [] if self.head.bucket is None else [self.head.bucket]
@@ -279,6 +289,7 @@ class _Call(Answers):
                 await self._observe(write)
             result = await self._unfenced(write)
         enforced = mapping.rule.mode is Mode.ENFORCE
+        await self._let_pages_read(result)
         self.send_result(operation, result, write.key if enforced else None, write.token)
 
     def _understood(self, operation: Operation, mapping: Mapping, bucket: str, object_key: str) -> Write:
@@ -416,6 +427,7 @@ class _Call(Answers):
         result = await gateway._batches.delete(
             head, head.bucket, writes, quiet=quiet, on_refusal=self._refused_in_batch
         )
+        await self._let_pages_read(result)
         self.send_result(operation, result, self.record.fence_key, said.token or NO_TOKEN)
 
     async def _mapped(self, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
