@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from gateway.core.errors import Malformed, Reason
@@ -41,7 +42,7 @@ NOTHING_CLAIMED = Claimed(None, None)
 def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
     """What the head says to the fence. `signed` holds the signed headers' names; None where the client need not sign
     these (`require_signed_token = false`). Raises `Malformed`: TokenInvalid, KeyInvalid, NotSigned."""
-    spoken = [name for name in headers.names() if name in SPOKEN or name.startswith(META)]
+    spoken = _spoken(headers.names)
     if not spoken:
         return NOTHING_CLAIMED
     for name in spoken:
@@ -59,26 +60,32 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
                 "this client with require_signed_token = false.",
                 argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
             )
-    fields = [pair for pair in headers.pairs if pair[0] in SPOKEN]
-    token = _only(fields, TOKEN_HEADERS, Reason.TOKEN_INVALID)
-    key = _only(fields, KEY_HEADERS, Reason.KEY_INVALID)
+    token = _only(headers, [name for name in spoken if name in TOKEN_HEADERS], Reason.TOKEN_INVALID)
+    key = _only(headers, [name for name in spoken if name in KEY_HEADERS], Reason.KEY_INVALID)
     return Claimed(
         None if token is None else parse_token(token[1], token[0]),
         None if key is None else parse_key(key[1], key[0]),
     )
 
 
-def _only(spoken: list[tuple[str, str]], names: tuple[str, ...], reason: Reason) -> tuple[str, str] | None:
+@lru_cache(maxsize=256)
+def _spoken(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a request's fields that speak to the fence, as often as they stand there."""
+    return tuple(name for name in names if name in SPOKEN or name.startswith(META))
+
+
+def _only(headers: Headers, names: list[str], reason: Reason) -> tuple[str, str] | None:
     """The one field that speaks, over all its equal names."""
-    fields = [pair for pair in spoken if pair[0] in names]
-    if len(fields) > 1:
-        shown = ", ".join(name for name, _ in fields)
+    if not names:
+        return None
+    if len(names) > 1:
+        second = [pair for pair in headers.pairs if pair[0] in names][1]
         raise Malformed(
             reason,
-            f"The request names it more than once ({shown}). Send it in one header, once.",
-            argument=(fields[1][0], fields[1][1][:_SHOWN_CHARACTERS]),
+            f"The request names it more than once ({', '.join(names)}). Send it in one header, once.",
+            argument=(second[0], second[1][:_SHOWN_CHARACTERS]),
         )
-    return fields[0] if fields else None
+    return names[0], headers.first[names[0]]
 
 
 def object_metadata(key: FencingKey, token: Token, nonce: str) -> tuple[tuple[str, str], ...]:
@@ -102,17 +109,11 @@ def object_state(headers: Iterable[tuple[str, str]]) -> ObjectState:
     )
 
 
-def shown(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """An object's response headers as its readers see them: the gateway's metadata out, its meaning in."""
-    result = []
-    for name, value in headers:
-        if not name.startswith(META):
-            result.append((name, value))
-        elif name == META_TOKEN:
-            result.append(("X-Fencing-Object-Token", value))
-        elif name == META_KEY:
-            result.append(("X-Fencing-Object-Key", value))
-    return result
+def shown_name(name: str) -> str:
+    """The name under which readers see an object's response header; empty for what is the gateway's alone."""
+    if not name.startswith(META):
+        return name
+    return {META_TOKEN: "X-Fencing-Object-Token", META_KEY: "X-Fencing-Object-Key"}.get(name, "")
 
 
 def key_in_header(key: str) -> str:

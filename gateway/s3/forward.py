@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import compress
+from operator import itemgetter
 from urllib.parse import unquote_plus
 
-from gateway.s3.fencing import META, SPOKEN
+from gateway.s3.fencing import META, SPOKEN, shown_name
 from gateway.s3.request import RequestHead
 
 # Hop-by-hop (RFC 9110, 7.6.1), the signature that is made anew, the framing of a body that the gateway unpacks, and
@@ -25,6 +28,8 @@ _SIGNING_PARAMETERS = frozenset(
     """.split()
 )
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "content-length"})
+_NOT_RETURNED = _HOP_BY_HOP | {"x-amz-request-id", "x-amz-id-2"}
+_NAME, _VALUE = itemgetter(0), itemgetter(1)
 
 
 def forwarded_headers(
@@ -32,18 +37,16 @@ def forwarded_headers(
 ) -> list[tuple[str, str]]:
     """The fields of a request as the upstream gets them, in their order. Fields of one name are joined by commas, as
     S3 reads them; `aws-chunked` leaves Content-Encoding with the framing that it names."""
-    named_by_connection = {n.strip().lower() for v in head.headers.all("connection") for n in v.split(",")}
+    headers = head.headers
+    if "connection" in headers:
+        without |= {n.strip().lower() for v in headers.all("connection") for n in v.split(",")}
+    passing = compress(headers.pairs, _passing(headers.names, keep_md5, without))
     joined: dict[str, str] = {}
-    for name, value in head.headers.pairs:
-        if name in _NOT_FORWARDED and not (keep_md5 and name == "content-md5"):
-            continue
-        if name == "x-amz-sdk-checksum-algorithm" and "x-amz-trailer" in head.headers:
-            continue  # it names a trailer that goes no further; S3 refuses the one without the other
-        if name in without or name in SPOKEN or name in named_by_connection:
-            continue
-        if name.startswith((META, "x-forwarded-")):
-            continue
-        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    if headers.repeats:
+        for name, value in passing:
+            joined[name] = f"{joined[name]},{value}" if name in joined else value
+    else:
+        joined = dict(passing)
     encoding = joined.get("content-encoding")
     if encoding is not None and "aws-chunked" in encoding.lower():
         kept = [part.strip() for part in encoding.split(",") if part.strip().lower() != "aws-chunked"]
@@ -54,8 +57,20 @@ def forwarded_headers(
     return list(joined.items())
 
 
+@lru_cache(maxsize=256)
+def _passing(names: tuple[str, ...], keep_md5: bool, without: frozenset[str]) -> tuple[bool, ...]:
+    """Which of the fields go upstream."""
+    stay = _NOT_FORWARDED - {"content-md5"} if keep_md5 else _NOT_FORWARDED
+    stay |= SPOKEN | without
+    if "x-amz-trailer" in names:
+        stay |= {"x-amz-sdk-checksum-algorithm"}  # it names a trailer; S3 refuses the one without the other
+    return tuple(name not in stay and not name.startswith((META, "x-forwarded-")) for name in names)
+
+
 def forwarded_query(head: RequestHead) -> str:
     """The query as sent, without the parameters of a presigned signature."""
+    if not head.raw_query:
+        return ""
     return "&".join(
         item
         for item in head.raw_query.split("&")
@@ -65,9 +80,17 @@ def forwarded_query(head: RequestHead) -> str:
 
 def own_conditions(head: RequestHead) -> frozenset[str]:
     """The client's own If-Match and If-None-Match, which keep S3's meaning."""
-    return _CONDITIONS & set(head.headers.names())
+    return _CONDITIONS & head.headers.first.keys()
 
 
-def returned_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The fields of an upstream's answer that belong to the client."""
-    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP]
+def returned_headers(headers: Sequence[tuple[str, str]], *, of_object: bool) -> list[tuple[str, str]]:
+    """The fields of an upstream's answer as the client sees them; `of_object`: with what the fence keeps on an object
+    put into words of its own. The request's ids are left out, since the gateway gives its own."""
+    names = _returned(tuple(map(_NAME, headers)), of_object)
+    return list(compress(zip(names, map(_VALUE, headers), strict=True), names))
+
+
+@lru_cache(maxsize=256)
+def _returned(names: tuple[str, ...], of_object: bool) -> tuple[str, ...]:
+    """The names under which fields are returned, empty for those that are not."""
+    return tuple("" if name in _NOT_RETURNED else shown_name(name) if of_object else name for name in names)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from gateway.s3 import checksums
 from gateway.s3.chunked import CHECKSUM_PREFIX, ChunkDecoder, TrailerEncoder, framing_fault
@@ -145,16 +146,21 @@ def _trailer(headers: Headers, mode: PayloadMode) -> str | None:
     return algorithm
 
 
+@lru_cache(maxsize=256)
+def _checksum_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.startswith(CHECKSUM_PREFIX) and name not in _NOT_CHECKSUMS)
+
+
 def _checksum_headers(headers: Headers) -> tuple[tuple[str, str], ...]:
+    """(algorithm, base64 value) of each. Raises `S3Error`."""
     sums = []
-    for name, value in headers.pairs:
-        if name.startswith(CHECKSUM_PREFIX) and name not in _NOT_CHECKSUMS:
-            algorithm = name.removeprefix(CHECKSUM_PREFIX)
-            if algorithm not in checksums.ALGORITHMS:
-                raise _invalid("The algorithm type you specified in x-amz-checksum- header is invalid.")
-            if checksums.decode(algorithm, value) is None:
-                raise _invalid(f"Value for {name} header is invalid.")
-            sums.append((algorithm, value))
+    for name in _checksum_names(headers.names):
+        algorithm, value = name.removeprefix(CHECKSUM_PREFIX), headers.first[name]
+        if algorithm not in checksums.ALGORITHMS:
+            raise _invalid("The algorithm type you specified in x-amz-checksum- header is invalid.")
+        if checksums.decode(algorithm, value) is None:
+            raise _invalid(f"Value for {name} header is invalid.")
+        sums.append((algorithm, value))
     return tuple(sums)
 
 

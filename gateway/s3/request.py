@@ -8,49 +8,80 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from urllib.parse import unquote_to_bytes
 
 from gateway.s3.errors import S3Error
 
 MAX_KEY_BYTES = 1024
 """S3 API reference, "Object key naming guidelines": 1,024 bytes of UTF-8."""
+_NAME = itemgetter(0)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # S3's rules, and the wider ones that old buckets follow
 
 
-class Headers:
-    """Header fields in their order; names lower-cased, values as text (UTF-8, else surrogate escapes)."""
+@lru_cache(maxsize=256)
+def _one_object(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of equal tuples always the first: what is looked up by it afterwards compares identities, not texts."""
+    return names
 
-    __slots__ = ("_first", "pairs")
+
+class Headers:
+    """Header fields in their order; names lower-cased, values as text (UTF-8, else surrogate escapes).
+
+    One client sends the same names in request after request. What depends on `names` alone is therefore worth
+    finding out once, in a bounded cache."""
+
+    __slots__ = ("first", "names", "pairs", "repeats")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = tuple(pairs)
-        self._first = dict(self.pairs)
-        if len(self._first) < len(self.pairs):
-            for name, value in reversed(self.pairs):
-                self._first[name] = value
+        self.names: tuple[str, ...] = _one_object(tuple(map(_NAME, self.pairs)))
+        """The name of each field, in order."""
+        self.first = dict(self.pairs)
+        """The first value of each name."""
+        self.repeats = len(self.first) < len(self.pairs)
+        """Whether some name comes more than once."""
+        if self.repeats:
+            self.first.update(reversed(self.pairs))
 
     @classmethod
     def of_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """From the wire's bytes."""
-        return cls([(n.decode("latin-1").lower(), v.decode("utf-8", "surrogateescape")) for n, v in raw])
+        """From the wire's bytes, in which no line feed stands."""
+        return cls(decoded(raw))
 
     def get(self, name: str) -> str | None:
         """The first field of that (lower-case) name."""
-        return self._first.get(name)
+        return self.first.get(name)
 
     def all(self, name: str) -> list[str]:
         """Every field of that name, in order."""
-        return [v for n, v in self.pairs if n == name] if name in self._first else []
+        if self.repeats:
+            return [v for n, v in self.pairs if n == name]
+        return [self.first[name]] if name in self.first else []
 
     def __contains__(self, name: str) -> bool:
-        return name in self._first
-
-    def names(self) -> Iterable[str]:
-        """The distinct names."""
-        return self._first.keys()
+        return name in self.first
 
 
-@dataclass(frozen=True, slots=True)
+def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Fields of the wire as text: names lower-cased, values as UTF-8 with surrogate escapes. Raises ValueError for a
+    line feed in one of them."""
+    # All at once, since each field by itself costs several times as much.
+    fields = tuple(zip(*raw, strict=True))
+    if not fields:
+        return []
+    names, values = fields
+    return list(
+        zip(
+            b"\n".join(names).decode("latin-1").lower().split("\n"),
+            b"\n".join(values).decode("utf-8", "surrogateescape").split("\n"),
+            strict=True,
+        )
+    )
+
+
+@dataclass(slots=True)
 class RequestHead:
     """One S3 request up to its body.
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
+from operator import itemgetter
 from urllib.parse import quote, unquote_to_bytes
 
 from gateway.s3.claim import ALGORITHM, TERMINATOR, UNSIGNED_PAYLOAD, Claim, format_amz_date, parse_claim
 from gateway.s3.errors import S3Error
-from gateway.s3.request import RequestHead
+from gateway.s3.request import Headers, RequestHead
 
 __all__ = [
     "UNSIGNED_PAYLOAD",
@@ -60,17 +61,18 @@ def verify(head: RequestHead, claim: Claim, credentials: Credentials, now: float
     Raises `S3Error`: RequestTimeTooSkewed; AccessDenied if it is expired, not yet valid, or leaves the host or
     an `x-amz-*` header unsigned; SignatureDoesNotMatch."""
     _check_time(claim, now)
-    names, wanted = _sorted_names(claim.signed_headers)
-    _check_coverage(head, wanted)
-    values = _canonical_values(pair for pair in head.headers.pairs if pair[0] in wanted)
-    if len(values) < len(wanted):
+    headers, signed = head.headers, _signed(claim.signed_headers)
+    if not _must_be_signed(headers.names) <= signed.names:
+        raise _not_signed(headers, signed.names)
+    if not signed.names <= headers.first.keys():
         raise _does_not_match(claim)
+    fields = _joined(headers.pairs) if headers.repeats else headers.first
     key = signing_key(credentials.secret_key, claim.date, claim.region, claim.service)
     target = _target(head.method, head.raw_path, head.raw_query)
     given = _bytes(claim.signature)
-    for host in _forms_of_host(values["host"]):
-        values["host"] = host
-        canonical = _canonical(target, names, values, claim.payload)
+    host = fields["host"]
+    for form in _forms_of_host(host.strip()):
+        canonical = _canonical(target, signed, fields if form == host else {**fields, "host": form}, claim.payload)
         due = _signature(key, claim.amz_date, claim.scope, canonical)
         if hmac.compare_digest(due.encode(), given):
             return key
@@ -97,17 +99,18 @@ def sign_headers(
     added = [("x-amz-date", amz_date), ("x-amz-content-sha256", payload_hash)]
     if credentials.session_token is not None:
         added.append(("x-amz-security-token", credentials.session_token))
-    signed = [pair for pair in (("host", host), *headers, *added) if pair[0] not in UNSIGNED_HEADERS]
-    values = _canonical_values(signed)
-    names = sorted(values)
+    pairs = (("host", host), *headers, *added)
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        fields = _joined(pairs)
+    signed = _signed_of(tuple(fields))
     day = amz_date[:8]
     scope = f"{day}/{region}/{service}/{TERMINATOR}"
     key = signing_key(credentials.secret_key, day, region, service)
     target = _target(method, raw_path, raw_query)
-    signature = _signature(key, amz_date, scope, _canonical(target, names, values, payload_hash))
+    signature = _signature(key, amz_date, scope, _canonical(target, signed, fields, payload_hash))
     authorization = (
-        f"{ALGORITHM} Credential={credentials.access_key}/{scope},"
-        f" SignedHeaders={';'.join(names)}, Signature={signature}"
+        f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={signed.text}, Signature={signature}"
     )
     added.append(("authorization", authorization))
     return added
@@ -129,24 +132,24 @@ def presign(
 
     Who uses the URL has to send all of `headers` (lower-case names, without `host`)."""
     amz_date = format_amz_date(int(now))
-    values = _canonical_values((("host", host), *headers))
-    names = sorted(values)
+    fields = _joined((("host", host), *headers))
+    signed = _signed(tuple(fields))
     scope = f"{amz_date[:8]}/{region}/s3/{TERMINATOR}"
     parameters = {
         "X-Amz-Algorithm": ALGORITHM,
         "X-Amz-Credential": f"{credentials.access_key}/{scope}",
         "X-Amz-Date": amz_date,
         "X-Amz-Expires": str(expires_s),
-        "X-Amz-SignedHeaders": ";".join(names),
+        "X-Amz-SignedHeaders": signed.text,
     }
     if credentials.session_token is not None:
         parameters["X-Amz-Security-Token"] = credentials.session_token
-    signed = "&".join(f"{name}={quote(value, safe='~')}" for name, value in parameters.items())
-    query = f"{raw_query}&{signed}" if raw_query else signed
+    signing = "&".join(f"{name}={quote(value, safe='~')}" for name, value in parameters.items())
+    query = f"{raw_query}&{signing}" if raw_query else signing
     target = _target(method, raw_path, query)
     key = signing_key(credentials.secret_key, amz_date[:8], region, "s3")
-    payload = values.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
-    signature = _signature(key, amz_date, scope, _canonical(target, names, values, payload))
+    payload = fields.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+    signature = _signature(key, amz_date, scope, _canonical(target, signed, fields, payload))
     return f"{query}&X-Amz-Signature={signature}"
 
 
@@ -227,16 +230,20 @@ def _check_time(claim: Claim, now: float) -> None:
         raise S3Error("AccessDenied", "Request has expired", None, **elements)
 
 
-def _check_coverage(head: RequestHead, signed: frozenset[str]) -> None:
-    unsigned = [n for n in head.headers.names() if n not in signed and n.startswith("x-amz-")]
-    if "host" not in signed:
-        unsigned.append("host")
-    if unsigned:
-        raise S3Error(
-            "AccessDenied",
-            "There were headers present in the request which were not signed",
-            HeadersNotSigned=", ".join(unsigned),
-        )
+@lru_cache(maxsize=256)
+def _must_be_signed(names: tuple[str, ...]) -> frozenset[str]:
+    """Of the fields that a request bears, those that change its meaning. The host is due even where it is missing."""
+    return frozenset({"host", *(name for name in names if name.startswith("x-amz-"))})
+
+
+def _not_signed(headers: Headers, signed: frozenset[str]) -> S3Error:
+    must = [name for name in headers.first if name.startswith("x-amz-")]
+    unsigned = [name for name in (*must, "host") if name not in signed]
+    return S3Error(
+        "AccessDenied",
+        "There were headers present in the request which were not signed",
+        HeadersNotSigned=", ".join(unsigned),
+    )
 
 
 def _forms_of_host(host: str) -> Iterator[str]:
@@ -254,9 +261,47 @@ def _target(method: str, raw_path: str, raw_query: str) -> str:
     return f"{method}\n{canonical_path(raw_path)}\n{canonical_query(raw_query)}"
 
 
-def _canonical(target: str, names: Sequence[str], values: Mapping[str, str], payload: str) -> bytes:
-    fields = "\n".join([f"{name}:{values[name]}" for name in names])
-    return _bytes(f"{target}\n{fields}\n\n{';'.join(names)}\n{payload}")
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """The headers that a signature covers: all that depends on their names alone."""
+
+    names: frozenset[str]
+    text: str
+    """The names in their order, as SignedHeaders has them."""
+    template: str
+    """The fields' lines, which `pick`'s values fill."""
+    pick: Callable[[Mapping[str, str]], object]
+    """The values, in the names' order."""
+
+
+@lru_cache(maxsize=1024)
+def _signed(names: tuple[str, ...]) -> _Signed:
+    ordered = sorted(names)
+    template = "".join([name.replace("%", "%%") + ":%s\n" for name in ordered])
+    return _Signed(frozenset(names), ";".join(ordered), template, itemgetter(*ordered))
+
+
+@lru_cache(maxsize=1024)
+def _signed_of(names: tuple[str, ...]) -> _Signed:
+    """What `sign_headers` signs of these."""
+    return _signed(tuple(name for name in names if name not in UNSIGNED_HEADERS))
+
+
+def _canonical(target: str, signed: _Signed, fields: Mapping[str, str], payload: str) -> bytes:
+    lines = signed.template % signed.pick(fields)
+    if not _is_plain(lines, signed.template.count("\n")):
+        lines = signed.template % signed.pick({name: _collapsed(value) for name, value in fields.items()})
+    return _bytes(f"{target}\n{lines}\n{signed.text}\n{payload}")
+
+
+def _is_plain(lines: str, count: int) -> bool:
+    """Whether no value of these lines has white space to trim or to collapse, as nearly all have none."""
+    return (
+        lines.isascii()
+        and lines.count("\n") == count
+        and lines.replace("\n", "").isprintable()
+        and not ("  " in lines or ": " in lines or " \n" in lines)
+    )
 
 
 def _signature(key: bytes, amz_date: str, scope: str, canonical: bytes) -> str:
@@ -264,23 +309,21 @@ def _signature(key: bytes, amz_date: str, scope: str, canonical: bytes) -> str:
     return hmac.digest(key, _bytes(string_to_sign), "sha256").hex()
 
 
-@lru_cache(maxsize=1024)
-def _sorted_names(signed_headers: tuple[str, ...]) -> tuple[list[str], frozenset[str]]:
-    return sorted(signed_headers), frozenset(signed_headers)
-
-
-def _canonical_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Fields in their canonical form; several of one name are joined."""
-    values: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in pairs:
-        # Whitespace is what ASCII calls so: a no-break space is part of the value, whatever str.split() says.
-        if value.isascii():
-            if " " in value or "\t" in value or not value.isprintable():
-                value = " ".join(value.split())  # noqa: PLW2901
-        else:
-            value = b" ".join(_bytes(value).split()).decode("utf-8", "surrogateescape")  # noqa: PLW2901
-        values[name] = f"{values[name]},{value}" if name in values else value
-    return values
+        collapsed = _collapsed(value)
+        fields[name] = f"{fields[name]},{collapsed}" if name in fields else collapsed
+    return fields
+
+
+def _collapsed(value: str) -> str:
+    """Trimmed, each run of white space one space. White space is what ASCII calls so: a no-break space is part of the
+    value, whatever str.split() says."""
+    if value.isascii():
+        return " ".join(value.split())
+    return b" ".join(_bytes(value).split()).decode("utf-8", "surrogateescape")
 
 
 def _encode(raw: str) -> str:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.s3.errors import S3Error, of_fence, to_xml
-from gateway.s3.fencing import key_in_header, shown
+from gateway.s3.fencing import key_in_header
 from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
 from gateway.server.body import RequestBody, expects_continue
@@ -17,8 +17,6 @@ from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.values import Result
 from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
 from gateway.telemetry import RequestRecord
-
-_OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
 
 
 class Answers:
@@ -57,16 +55,10 @@ class Answers:
 
     def answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
         """The upstream's fields as the client sees them, under this gateway's request id."""
-        own = [("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._host_id)]
-        result = []
-        for name, value in returned_headers(headers):
-            if name == "x-amz-request-id":
-                self.record.upstream_request_id = value
-            elif name not in _OWN_IDS:
-                result.append((name, value))
-        if operation.level is Level.OBJECT:
-            result = shown(result)
-        return result + own
+        self.record.upstream_request_id = dict(headers).get("x-amz-request-id")
+        result = returned_headers(headers, of_object=operation.level is Level.OBJECT)
+        result += (("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._host_id))
+        return result
 
     def refuse(self, error: FenceError) -> None:
         """Answer a refusal of the fence, and add it to the key's history."""

@@ -108,8 +108,7 @@ class Reply:
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> bytes:
         self.status = status
-        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}"]
-        lines += [f"{name}: {value}" for name, value in headers]
+        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", *map(": ".join, headers)]
         if length is not None:
             lines.append(f"content-length: {length}")
         if not self.keep_alive:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from itertools import chain
 
 from aiohttp import web
 
@@ -38,7 +39,6 @@ from gateway.telemetry import RequestRecord, Telemetry
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
 
 SMALL_ANSWER_BYTES = 65536
-_OWN_IDS = frozenset({"x-amz-request-id", "x-amz-id-2"})
 _ROW_OF_NOTHING = "Unknown"
 _COPY_SOURCE = "x-amz-copy-source"
 
@@ -175,7 +175,7 @@ class _Call(Answers):
     async def _serve(self) -> None:
         gateway, record = self._gateway, self.record
         raw = self._request.raw_headers
-        if sum([len(n) + len(v) for n, v in raw]) > gateway._limits.max_header_bytes:
+        if sum(map(len, chain.from_iterable(raw))) > gateway._limits.max_header_bytes:
             raise S3Error(
                 "RequestHeaderSectionTooLarge",
                 "Your request header section exceeds the maximum allowed request header section size.",

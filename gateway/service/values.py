@@ -83,7 +83,4 @@ class Result:
     """The S3 error code in the body."""
 
     def header(self, name: str) -> str | None:
-        for field, value in self.headers:
-            if field == name:
-                return value
-        return None
+        return dict(reversed(self.headers)).get(name)

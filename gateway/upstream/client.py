@@ -9,6 +9,8 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -34,10 +36,19 @@ OWN_HEADERS = frozenset(
 """What a request must not bring: the client sets them, or they would change where the request ends."""
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_HEAD = re.compile(
-    r"[A-Z]+ /[^\x00-\x20\x7f]* HTTP/1\.1\r\n"
-    r"(?:[!#$%&'*+.^_`|~0-9a-z-]+: [^\x00\r\n]*\r\n)+"  # RFC 9110, 5.1 and 5.5; names in lower case
-)
+_REQUEST_LINE = re.compile(r"[A-Z]+ /[^\x00-\x20\x7f]* HTTP/1\.1\r\n")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")  # RFC 9110, 5.1; in lower case
+_NAME = itemgetter(0)
+
+
+@lru_cache(maxsize=256)
+def _refuse_bad_names(names: tuple[str, ...]) -> None:
+    """Raise ValueError for names that a request must not bring. The same names come in request after request."""
+    for name in names:
+        if name in OWN_HEADERS:
+            raise ValueError(f"the client itself sets the header {name}")
+        if _TOKEN.fullmatch(name) is None:
+            raise ValueError(f"not the lower-case name of a header: {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +158,14 @@ class UpstreamClient:
     async def _head(self, request: UpstreamRequest, content_length: int) -> bytes:
         """The request line and all headers. Raises ValueError for what would not arrive as one request."""
         host, path = self._address(request.bucket, request.raw_key)
-        for name, _ in request.headers:
-            if name in OWN_HEADERS:
-                raise ValueError(f"the client itself sets the header {name}")
         target = f"{path}?{request.raw_query}" if request.raw_query else path
-        lines = [f"{request.method} {target} HTTP/1.1\r\n", f"host: {host}\r\n"]
+        fields = [("host", host)]
         if content_length or request.method in ("PUT", "POST"):
-            lines.append(f"content-length: {content_length}\r\n")
-        lines += [f"{name}: {value}\r\n" for name, value in request.headers]
+            fields.append(("content-length", str(content_length)))
+        fields += request.headers
         credentials = await self._credentials.credentials()
         if credentials is not None:
-            signed = sign_headers(
+            fields += sign_headers(
                 request.method,
                 host,
                 path,
@@ -168,11 +176,13 @@ class UpstreamClient:
                 region=self._region,
                 now=self._now(),
             )
-            lines += [f"{name}: {value}\r\n" for name, value in signed]
-        text = "".join(lines)
-        if text.count("\n") != len(lines) or _HEAD.fullmatch(text) is None:
-            raise ValueError("a control character, a space or an upper-case header name in the request's head")
-        return (text + "\r\n").encode("utf-8", "surrogateescape")
+        _refuse_bad_names(tuple(map(_NAME, request.headers)))
+        lines = "\r\n".join((f"{request.method} {target} HTTP/1.1", *map(": ".join, fields)))
+        if lines.count("\n") != len(fields) or lines.count("\r") != len(fields) or "\0" in lines:
+            raise ValueError("a control character in the request's head")
+        if _REQUEST_LINE.match(lines) is None:
+            raise ValueError("a control character or a space in the request's method or target")
+        return (lines + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
     def _address(self, bucket: str | None, raw_key: str) -> tuple[str, str]:
         """The host and the path that name an object in the endpoint's style."""

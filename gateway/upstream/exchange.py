@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from gateway.s3.request import decoded
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached
 
 READ_BUFFER_BYTES = 256 * 1024
@@ -173,6 +174,7 @@ class Response:
     __slots__ = (
         "_exchange",
         "_fields",
+        "_first",
         "_headers",
         "_pieces",
         "_silence_timeout_s",
@@ -189,6 +191,7 @@ class Response:
         self._exchange: Exchange | None = exchange
         self._fields = fields
         self._headers: list[tuple[str, str]] | None = None
+        self._first: dict[str, str] = {}
         self._pieces: deque[bytes] = deque()
         self.status = status
         self.buffered = 0
@@ -200,17 +203,12 @@ class Response:
     @property
     def headers(self) -> list[tuple[str, str]]:
         if self._headers is None:
-            self._headers = [
-                (n.decode("latin-1").lower(), v.rstrip(b" \t").decode("utf-8", "surrogateescape"))
-                for n, v in self._fields
-            ]
+            self._headers = decoded(self._fields)
+            self._first = dict(reversed(self._headers))
         return self._headers
 
     def header(self, name: str) -> str | None:
-        for n, v in self.headers:
-            if n == name:
-                return v
-        return None
+        return self._first.get(name) if self.headers else None
 
     @property
     def ends_with_connection(self) -> bool:

@@ -24,7 +24,6 @@ from gateway.s3.fencing import (
     key_in_header,
     object_metadata,
     object_state,
-    shown,
 )
 from gateway.s3.request import Headers
 
@@ -178,26 +177,6 @@ def test_an_object_is_never_absent() -> None:
 
 
 # --- what readers see
-
-
-def test_shown() -> None:
-    """Readers see token and key under the gateway's names, none of its metadata, and all else as it came."""
-    fields = [
-        ("etag", "e"),
-        (META_KEY, "job%207"),
-        ("x-amz-meta-a", "1"),
-        (META_TOKEN, "33"),
-        (META_NONCE, "n"),
-        ("x-amz-meta-fencing-later", "x"),
-        ("x-amz-meta-a", "2"),
-    ]
-    assert shown(fields) == [
-        ("etag", "e"),
-        ("X-Fencing-Object-Key", "job%207"),
-        ("x-amz-meta-a", "1"),
-        ("X-Fencing-Object-Token", "33"),
-        ("x-amz-meta-a", "2"),
-    ]
 
 
 @given(st.text(min_size=1).filter(lambda key: key_fault(key) is None))

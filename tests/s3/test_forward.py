@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.s3.fencing import META_NONCE, SPOKEN
+from gateway.s3.fencing import META_KEY, META_NONCE, META_TOKEN, SPOKEN
 from gateway.s3.forward import forwarded_headers, forwarded_query, own_conditions, returned_headers
 from gateway.s3.request import Headers, RequestHead, parse_head
 
@@ -145,9 +145,31 @@ def test_own_conditions() -> None:
 
 
 def test_returned() -> None:
-    """An answer comes back without what belongs to the upstream's connection."""
+    """An answer comes back without what belongs to the upstream's connection, and without the upstream's ids."""
     fields = [("etag", "e"), ("connection", "close"), ("transfer-encoding", "chunked"), ("content-length", "3")]
-    assert returned_headers([*fields, ("keep-alive", "x"), ("x-amz-version-id", "v")]) == [
+    fields += [("keep-alive", "x"), ("x-amz-request-id", "1"), ("x-amz-id-2", "2"), ("x-amz-version-id", "v")]
+    for of_object in (False, True):
+        assert returned_headers(fields, of_object=of_object) == [("etag", "e"), ("x-amz-version-id", "v")]
+    assert returned_headers([], of_object=True) == []
+
+
+def test_returned_of_an_object() -> None:
+    """Readers see token and key under the gateway's names, none of its metadata, and all else as it came; what a
+    bucket's answer holds is not taken for an object's."""
+    fields = [
         ("etag", "e"),
-        ("x-amz-version-id", "v"),
+        (META_KEY, "job%207"),
+        ("x-amz-meta-a", "1"),
+        (META_TOKEN, "33"),
+        (META_NONCE, "n"),
+        ("x-amz-meta-fencing-later", "x"),
+        ("x-amz-meta-a", "2"),
+    ]
+    assert returned_headers(fields, of_object=False) == fields
+    assert returned_headers(fields, of_object=True) == [
+        ("etag", "e"),
+        ("X-Fencing-Object-Key", "job%207"),
+        ("x-amz-meta-a", "1"),
+        ("X-Fencing-Object-Token", "33"),
+        ("x-amz-meta-a", "2"),
     ]

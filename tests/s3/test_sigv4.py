@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from unittest.mock import patch
@@ -617,3 +618,19 @@ def test_presigned_for_a_week() -> None:
     head = head_of("GET", presigned(expires_s=604800), [("host", "gateway")])
     assert check(head, NOW + 16 * 60) == KEY
     assert check(head, NOW + 604800) == KEY
+
+
+def test_fields_of_one_name_are_signed_together() -> None:
+    """What we sign with a name twice is what arrives, in that order and joined by a comma."""
+    sent = signed(headers=[("x-amz-meta-a", "1"), ("x-amz-meta-b", " 3 "), ("x-amz-meta-a", " 2  2 ")])
+    assert check(head_of("PUT", "/b/k", sent)) == KEY
+    swapped = [("x-amz-meta-a", {"1": " 2  2 ", " 2  2 ": "1"}[v]) if n == "x-amz-meta-a" else (n, v) for n, v in sent]
+    assert refusal(head_of("PUT", "/b/k", swapped)).code == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize("value", ["a  b", " a", "a ", "a\tb", "a : b", "é  b", "a\u00a0b", "\udcff"])
+def test_values_with_white_space(value: str) -> None:
+    """White space is collapsed wherever it stands, so that a proxy that does so on the way breaks no signature."""
+    sent = signed(headers=[("x-amz-meta-a", value)])
+    collapsed = [(n, re.sub(" +", " ", v).strip(" ") if n == "x-amz-meta-a" else v) for n, v in sent]
+    assert check(head_of("PUT", "/b/k", collapsed)) == KEY
