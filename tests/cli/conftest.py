@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.child import Child
 from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before
 
 
 @pytest.fixture(scope="module")
-def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """One gateway for all, with an open control listener."""
-    child = Child(tmp_path_factory.mktemp("gateway"), store_server.url, store_server.credentials)
+    child = GatewayProcess(tmp_path_factory.mktemp("gateway"), **before(store_server)).start()
     yield child
     child.kill()
 

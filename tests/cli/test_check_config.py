@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.child import command
+from tests.gateway_process import command
 
 SECRET = "correct-horse-battery"
 GOOD = f"""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.child import Child, command, raised
 from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before, command
 
 WORKER, OPERATOR = "worker-token", "operator-token"
 TOKENS = f"""
@@ -31,9 +31,7 @@ keys = ["job-*"]
 def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp_path: Path) -> None:
     """With configured tokens: none or a wrong one is refused, a worker may look at its keys and not raise, an operator
     may; each refusal has status 1."""
-    file = tmp_path / "gateway.toml"
-    file.write_text(TOKENS)
-    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
+    child = GatewayProcess(tmp_path, configuration=TOKENS, **before(store_server)).start()
     try:
         raise_ = ("fence", "raise", "job-1", "34", "--reason", "x")
         unnamed = child.ask("fence", "show", "job-1")
@@ -55,10 +53,10 @@ def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp
 # --- where
 
 
-def test_without_url_the_configuration_says_where(gateway: Child, key: str, tmp_path: Path) -> None:
+def test_without_url_the_configuration_says_where(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
     """`control.listen` of the configuration is asked; one for every address is asked on this machine."""
     port = gateway.control_url.rpartition(":")[2]
-    raised(gateway, key, 7)
+    gateway.raise_floor(key, 7)
     file = tmp_path / "gateway.toml"
     for listen in (f"127.0.0.1:{port}", f"0.0.0.0:{port}"):
         file.write_text(f'[control]\nlisten = "{listen}"\n[[api_token]]\ntoken = "t"\nrole = "operator"\n')
@@ -73,7 +71,7 @@ def test_a_configuration_without_a_port_needs_a_url() -> None:
     assert "--url" in result.stderr
 
 
-def test_a_configuration_that_cannot_be_loaded_needs_a_url(gateway: Child, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_loaded_needs_a_url(gateway: GatewayProcess, tmp_path: Path) -> None:
     """Secrets of the service are not to be had here: status 2 names the way without them, and that way works."""
     file = tmp_path / "gateway.toml"
     file.write_text('[upstream]\nurl = "aws"\naccess_key = { env = "NOT_SET_HERE" }\nsecret_key = "s"\n')

@@ -20,8 +20,8 @@ import pytest
 from gateway.cli.demo import Timeline, run, start_gateway
 from gateway.cli.demo_incident import DemoFault, Endpoint, play
 from gateway.s3.sigv4 import Credentials
-from tests.cli.child import BOUND_S, Child, command, environment
 from tests.conftest import StoreServer
+from tests.gateway_process import BOUND_S, GatewayProcess, before, command, environment
 
 
 def test_the_incident_goes_as_told() -> None:
@@ -65,9 +65,9 @@ def test_without_a_fence_the_first_part_fails(capsys: pytest.CaptureFixture[str]
 
 def test_with_a_fence_the_second_part_fails(store_server: StoreServer, tmp_path: Path) -> None:
     """Played with a gateway where none should be, the late write does not win, and that is a fault."""
-    gateway = Child(tmp_path, store_server.url, store_server.credentials)
+    gateway = GatewayProcess(tmp_path, **before(store_server)).start()
     try:
-        endpoint = Endpoint(gateway.s3_url, gateway.credentials, f"unfenced-{os.getpid()}")
+        endpoint = Endpoint(gateway.url, gateway.credentials, f"unfenced-{os.getpid()}")
         with pytest.raises(DemoFault, match="late write should have won"):
             asyncio.run(play(endpoint, lambda who, what: None, fenced=False))
     finally:

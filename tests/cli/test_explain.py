@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.cli.child import Child, command
 from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before, command
 
 RULES = """
 [[rule]]
@@ -163,10 +163,9 @@ def test_a_rule_that_gives_no_valid_key_is_status_1(explain: Ask) -> None:
 
 def test_a_running_gateway_tells_of_the_key(store_server: StoreServer, tmp_path: Path) -> None:
     """Where a gateway answers, floor and what is unsettled are told too; one that wants a token is a line, no fault."""
-    file = tmp_path / "gateway.toml"
-    file.write_text(f'{RULES}\n[[api_token]]\ntoken = "secret"\nrole = "operator"\n')
-    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
-    asked = ("explain", "s3://studio/renders/job-1/a.exr", "--config", str(file))
+    settings = f'{RULES}\n[[api_token]]\ntoken = "secret"\nrole = "operator"\n'
+    child = GatewayProcess(tmp_path, configuration=settings, **before(store_server)).start()
+    asked = ("explain", "s3://studio/renders/job-1/a.exr", "--config", str(tmp_path / "gateway.toml"))
     try:
         raise_ = ("fence", "raise", "job-1", "34", "--reason", "x")
         assert child.ask(*raise_, FENCING_GATEWAY_API_TOKEN="secret").exit_code == 0

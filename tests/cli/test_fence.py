@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError
 
 from gateway.cli.fence import _tokens
 from gateway.s3.sigv4 import Credentials
-from tests.cli.child import Child, raised
 from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, Target, before
 
 
 def fenced(key: str, token: int) -> dict[str, str]:
@@ -26,21 +26,21 @@ def fenced(key: str, token: int) -> dict[str, str]:
     return {"fencing-key": quote(key), "fencing-token": str(token)}
 
 
-def refuse(gateway: Child, bucket: str, key: str, token: int) -> None:
+def refuse(gateway: GatewayProcess, bucket: str, key: str, token: int) -> None:
     """Have a write refused."""
     with pytest.raises(ClientError):
         gateway.s3.put_object(Bucket=bucket, Key="out.mp4", Body=b"late", Metadata=fenced(key, token))
 
 
-def flush(gateway: Child) -> None:
+def flush(gateway: GatewayProcess) -> None:
     """Refusals enter the history lazily, with the next commit at the latest: make one."""
-    raised(gateway, f"flush-{secrets.token_hex(4)}", 1)
+    gateway.raise_floor(f"flush-{secrets.token_hex(4)}", 1)
 
 
 # --- what they tell
 
 
-def test_show_of_a_key_that_nobody_has_used(gateway: Child, key: str) -> None:
+def test_show_of_a_key_that_nobody_has_used(gateway: GatewayProcess, key: str) -> None:
     """An unknown key is no error: it has no floor, and everything passes."""
     result = gateway.ask("fence", "show", key)
     assert result.exit_code == 0
@@ -48,9 +48,9 @@ def test_show_of_a_key_that_nobody_has_used(gateway: Child, key: str) -> None:
     assert "Nothing is unsettled" in result.stdout
 
 
-def test_show_tells_the_floor_and_what_it_means(gateway: Child, key: str) -> None:
+def test_show_tells_the_floor_and_what_it_means(gateway: GatewayProcess, key: str) -> None:
     """Floor and seal are shown with what they are to the next writer."""
-    raised(gateway, key, 34)
+    gateway.raise_floor(key, 34)
     shown = gateway.ask("fence", "show", key).stdout
     assert re.search(rf"^Key +{re.escape(key)}$", shown, re.MULTILINE)
     assert re.search(r"^Floor +34, raised 20\d\d-\d\d-\d\d ", shown, re.MULTILINE)
@@ -62,9 +62,9 @@ def test_show_tells_the_floor_and_what_it_means(gateway: Child, key: str) -> Non
     assert "token 34 and all below are refused" in shown
 
 
-def test_show_as_json_is_the_api_s_own(gateway: Child, key: str) -> None:
+def test_show_as_json_is_the_api_s_own(gateway: GatewayProcess, key: str) -> None:
     """Programs get the members of the API, a huge token as a string."""
-    raised(gateway, key, 2**63 - 1)
+    gateway.raise_floor(key, 2**63 - 1)
     told = json.loads(gateway.ask("fence", "show", key, "--json").stdout)
     assert told["key"] == key
     assert told["floor"] == "9223372036854775807"
@@ -74,10 +74,10 @@ def test_show_as_json_is_the_api_s_own(gateway: Child, key: str) -> None:
     }
 
 
-def test_events_answer_why_a_write_was_refused(gateway: Child, key: str, bucket: str) -> None:
+def test_events_answer_why_a_write_was_refused(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """The history, newest first, tells of a refusal when, which token, which floor, which object and which request, and
     below it who raised the floor and why."""
-    raised(gateway, key, 33, 34)
+    gateway.raise_floor(key, 33, 34)
     refuse(gateway, bucket, key, 33)
     flush(gateway)
     result = gateway.ask("fence", "events", key)
@@ -92,9 +92,9 @@ def test_events_answer_why_a_write_was_refused(gateway: Child, key: str, bucket:
     assert "0 -> 33" in first
 
 
-def test_events_are_cut_at_the_limit_and_say_so(gateway: Child, key: str) -> None:
+def test_events_are_cut_at_the_limit_and_say_so(gateway: GatewayProcess, key: str) -> None:
     """`--limit` takes the newest; that older ones are left out is said, and JSON has the cursor."""
-    raised(gateway, key, 1, 2, 3)
+    gateway.raise_floor(key, 1, 2, 3)
     result = gateway.ask("fence", "events", key, "--limit", "2")
     assert [line.split("->")[1].split()[0] for line in result.stdout.splitlines()[1:]] == ["3", "2"]
     assert "older" in result.stderr
@@ -103,11 +103,11 @@ def test_events_are_cut_at_the_limit_and_say_so(gateway: Child, key: str) -> Non
     assert told["next"] is not None
 
 
-def test_list_goes_through_all_pages(gateway: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_goes_through_all_pages(gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """More keys than a page holds are all listed, in order, once; `--limit` cuts and says so."""
     prefix = f"listed-{secrets.token_hex(4)}/"
     for n in range(5):
-        raised(gateway, f"{prefix}{n}", n + 1)
+        gateway.raise_floor(f"{prefix}{n}", n + 1)
     monkeypatch.setattr("gateway.cli.control_client.MAX_PAGE", 2)
     listed = gateway.ask("fence", "list", "--prefix", prefix).stdout.splitlines()
     assert listed[0].split()[:2] == ["KEY", "FLOOR"]
@@ -120,9 +120,9 @@ def test_list_goes_through_all_pages(gateway: Child, monkeypatch: pytest.MonkeyP
     assert "more" in cut.stderr
 
 
-def test_what_a_writer_named_an_object_steers_no_terminal(gateway: Child, key: str, bucket: str) -> None:
+def test_what_a_writer_named_an_object_steers_no_terminal(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """Control characters in an object's name are shown, not sent to the terminal."""
-    raised(gateway, key, 34)
+    gateway.raise_floor(key, 34)
     with pytest.raises(ClientError):
         gateway.s3.put_object(Bucket=bucket, Key="\x1b[2Jgone", Body=b"", Metadata=fenced(key, 33))
     flush(gateway)
@@ -131,7 +131,7 @@ def test_what_a_writer_named_an_object_steers_no_terminal(gateway: Child, key: s
     assert r"\x1b[2Jgone" in told
 
 
-def test_a_key_without_history_says_which_key_that_may_be(gateway: Child, key: str) -> None:
+def test_a_key_without_history_says_which_key_that_may_be(gateway: GatewayProcess, key: str) -> None:
     """Nothing to tell is no error; how an object's own key is written is said, and JSON stays the API's."""
     result = gateway.ask("fence", "events", key)
     assert result.exit_code == 0
@@ -150,7 +150,7 @@ def event(token: int, floor: int) -> dict[str, object]:
     return {"kind": "refused", "token": token, "floor": floor}
 
 
-def test_an_observed_key_is_told_as_such(observing: Child, bucket: str) -> None:
+def test_an_observed_key_is_told_as_such(observing: GatewayProcess, bucket: str) -> None:
     """Mode observe: `list` has the shadow floors, `show` says that nothing is refused, `status` counts what would have
     been beside what was."""
     for token in ("34", "33"):
@@ -171,11 +171,10 @@ def test_an_observed_key_is_told_as_such(observing: Child, bucket: str) -> None:
 
 
 @pytest.fixture
-def observing(store_server: StoreServer, tmp_path: Path) -> Iterator[Child]:
+def observing(store_server: StoreServer, tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that observes every object, under its first path segment."""
-    file = tmp_path / "gateway.toml"
-    file.write_text('[[rule]]\nmatch = "{job}/**"\nkey = "{job}"\nmode = "observe"\n')
-    child = Child(tmp_path, store_server.url, store_server.credentials, FENCING_GATEWAY_CONFIG=str(file))
+    settings = '[[rule]]\nmatch = "{job}/**"\nkey = "{job}"\nmode = "observe"\n'
+    child = GatewayProcess(tmp_path, configuration=settings, **before(store_server)).start()
     yield child
     child.kill()
 
@@ -183,12 +182,12 @@ def observing(store_server: StoreServer, tmp_path: Path) -> Iterator[Child]:
 def test_after_an_unclean_start_show_says_until_when(store_server: StoreServer, tmp_path: Path) -> None:
     """What a killed run sent may still land: `show` says for how long, and not that nothing is unsettled."""
     sentence = "What an earlier run of the gateway sent may still land for "
-    first = Child(tmp_path, store_server.url, store_server.credentials)
+    first = GatewayProcess(tmp_path, **before(store_server)).start()
     try:
         assert sentence not in first.ask("fence", "show", "job-1").stdout
     finally:
         first.kill()
-    second = Child(tmp_path, store_server.url, store_server.credentials)
+    second = GatewayProcess(tmp_path, **before(store_server)).start()
     try:
         shown = second.ask("fence", "show", "job-1").stdout
     finally:
@@ -200,7 +199,7 @@ def test_after_an_unclean_start_show_says_until_when(store_server: StoreServer, 
 # --- what they do
 
 
-def test_raise_and_seal_shut_tokens_out(gateway: Child, key: str, bucket: str) -> None:
+def test_raise_and_seal_shut_tokens_out(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """After `raise` a lower token is refused and the same one passes; after `seal` that one is refused, too."""
 
     def put(token: int) -> str:
@@ -210,15 +209,15 @@ def test_raise_and_seal_shut_tokens_out(gateway: Child, key: str, bucket: str) -
             return str(error.response["Error"]["FencingReason"])
         return "OK"
 
-    raised(gateway, key, 34)
+    gateway.raise_floor(key, 34)
     assert (put(33), put(34)) == ("StaleToken", "OK")
     assert gateway.ask("fence", "seal", key, "--reason", "given up").exit_code == 0
     assert (put(34), put(35)) == ("Sealed", "OK")
 
 
-def test_raise_below_the_floor_is_refused(gateway: Child, key: str) -> None:
+def test_raise_below_the_floor_is_refused(gateway: GatewayProcess, key: str) -> None:
     """A floor never falls: status 1, the message says what holds it, and JSON is the API's problem."""
-    raised(gateway, key, 34)
+    gateway.raise_floor(key, 34)
     result = gateway.ask("fence", "raise", key, "33", "--reason", "by mistake")
     assert result.exit_code == 1
     assert "token 34 now holds" in result.stderr
@@ -228,7 +227,7 @@ def test_raise_below_the_floor_is_refused(gateway: Child, key: str) -> None:
     assert (problem["status"], problem["reason"], problem["floor"]) == (412, "stale", 34)
 
 
-def test_seal_without_a_floor_is_refused(gateway: Child, key: str) -> None:
+def test_seal_without_a_floor_is_refused(gateway: GatewayProcess, key: str) -> None:
     """There is no token to seal: status 1."""
     result = gateway.ask("fence", "seal", key, "--reason", "x")
     assert result.exit_code == 1
@@ -250,7 +249,7 @@ def test_seal_without_a_floor_is_refused(gateway: Child, key: str) -> None:
         ("list", "--token", "secret"),
     ],
 )
-def test_bad_usage_is_status_2(gateway: Child, arguments: tuple[str, ...]) -> None:
+def test_bad_usage_is_status_2(gateway: GatewayProcess, arguments: tuple[str, ...]) -> None:
     """What cannot be meant is told before anything is sent."""
     assert gateway.ask("fence", *arguments).exit_code == 2
 
@@ -258,9 +257,9 @@ def test_bad_usage_is_status_2(gateway: Child, arguments: tuple[str, ...]) -> No
 # --- status, and what is unsettled
 
 
-def test_status_tells_what_the_gateway_is_busy_with(gateway: Child, key: str, bucket: str) -> None:
+def test_status_tells_what_the_gateway_is_busy_with(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """A ready gateway is status 0, with its refusals counted by reason."""
-    raised(gateway, key, 34)
+    gateway.raise_floor(key, 34)
     before = json.loads(gateway.ask("status", "--json").stdout)
     refuse(gateway, bucket, key, 33)
     after = json.loads(gateway.ask("status", "--json").stdout)
@@ -306,17 +305,14 @@ def silent_upstream() -> Iterator[str]:
 
 def test_a_send_in_doubt_is_shown_and_holds_the_hand_over(silent_upstream: str, tmp_path: Path) -> None:
     """`show` names the send in doubt and until when; a raise that has to wait for it is status 3 and says so."""
-    child = Child(
+    child = GatewayProcess(
         tmp_path,
-        silent_upstream,
-        Credentials("access", "secret"),
-        *(
-            "upstream.conditional=off",
-            "upstream.silence_timeout_s=0.2",
-            "fencing.commit_timeout_s=0.2",
-            "fencing.handover_wait_s=0.2",
-        ),
-    )
+        "upstream.conditional=off",
+        "upstream.silence_timeout_s=0.2",
+        "fencing.commit_timeout_s=0.2",
+        "fencing.handover_wait_s=0.2",
+        **before(Target(silent_upstream, Credentials("access", "secret"))),
+    ).start()
     try:
         with pytest.raises(ClientError) as lost:
             child.s3.put_object(Bucket="b", Key="out.mp4", Body=b"x", Metadata=fenced("job-1", 33))

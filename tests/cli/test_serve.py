@@ -15,22 +15,22 @@ from botocore.exceptions import ClientError
 
 from gateway.cli.serve import _welcome
 from gateway.config import Settings
-from tests.cli.child import BOUND_S, Child, command, serve
 from tests.conftest import StoreServer
+from tests.gateway_process import BOUND_S, GatewayProcess, before, command, serve
 
 BODY = b"frame " * 50_000
 TOKEN_HEADER = "x-amz-meta-fencing-token"
 
-Start = Callable[[], Child]
+Start = Callable[[], GatewayProcess]
 
 
 @pytest.fixture
 def start(store_server: StoreServer, tmp_path: Path) -> Iterator[Start]:
     """Starts gateways, one after another, over the same data."""
-    started: list[Child] = []
+    started: list[GatewayProcess] = []
 
-    def run() -> Child:
-        started.append(Child(tmp_path, store_server.url, store_server.credentials))
+    def run() -> GatewayProcess:
+        started.append(GatewayProcess(tmp_path, **before(store_server)).start())
         return started[-1]
 
     yield run
@@ -39,7 +39,7 @@ def start(store_server: StoreServer, tmp_path: Path) -> Iterator[Start]:
             child.kill()
 
 
-def begin_put(gateway: Child, bucket: str, key: str) -> http.client.HTTPConnection:
+def begin_put(gateway: GatewayProcess, bucket: str, key: str) -> http.client.HTTPConnection:
     """A PUT whose first half is sent."""
     url = urlsplit(
         gateway.s3.generate_presigned_url(
@@ -75,9 +75,9 @@ def test_sigterm_lets_a_running_upload_end(start: Start, store_server: StoreServ
     assert (last["event"], last["clean"]) == ("stopped", True)
 
 
-def until_refused(gateway: Child) -> None:
+def until_refused(gateway: GatewayProcess) -> None:
     """Wait until the gateway takes no new S3 connection."""
-    url = urlsplit(gateway.s3_url)
+    url = urlsplit(gateway.url)
     while True:
         probe = http.client.HTTPConnection(url.netloc, timeout=BOUND_S)
         try:
@@ -127,7 +127,7 @@ def test_a_port_in_use_is_status_3_and_leaves_the_data_free(start: Start, tmp_pa
     gateway = start()
     other = tmp_path / "other"
     other.mkdir()
-    taken = urlsplit(gateway.s3_url).netloc
+    taken = urlsplit(gateway.url).netloc
     with serve(other, f"s3.listen={taken}", "upstream.url=http://127.0.0.1:9") as process:
         assert process.wait(BOUND_S) == 3
     log = (other / "gateway.log").read_text()

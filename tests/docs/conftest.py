@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.cli.child import Child, environment
 from tests.conftest import StoreServer
-from tests.docs.pages import ROOT
+from tests.gateway_process import ROOT, GatewayProcess, before, environment
 
 SECRETS = {
     "UPSTREAM_ACCESS_KEY": "upstream",
@@ -46,7 +45,7 @@ mode = "observe"
 class Shell:
     """Where examples run: a gateway, its directory, and the variables by which they find it."""
 
-    gateway: Child
+    gateway: GatewayProcess
     variables: dict[str, str]
 
     @property
@@ -72,9 +71,7 @@ class Shell:
 def shell(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A gateway with the bucket `studio`: in it token 34 holds job-1, and 33 has been refused."""
     directory = tmp_path_factory.mktemp("docs")
-    file = directory / "serving.toml"
-    file.write_text(CONFIGURATION)
-    child = Child(directory, store_server.url, store_server.credentials, **SECRETS, FENCING_GATEWAY_CONFIG=str(file))
+    child = GatewayProcess(directory, configuration=CONFIGURATION, **before(store_server), **SECRETS).start()
     try:
         store_server.client.create_bucket(Bucket="studio")
         for key in ("renders/job-1/out.exr", "observed/job-1/out.exr"):
@@ -89,7 +86,7 @@ def shell(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -
                 "PYTHONPATH": str(ROOT),
                 "AWS_ACCESS_KEY_ID": child.credentials.access_key,
                 "AWS_SECRET_ACCESS_KEY": child.credentials.secret_key,
-                "AWS_ENDPOINT_URL_S3": child.s3_url,
+                "AWS_ENDPOINT_URL_S3": child.url,
                 "FENCING_GATEWAY_URL": child.control_url,
                 "FENCING_GATEWAY_API_TOKEN": SECRETS["OPERATOR_TOKEN"],
             },

@@ -10,18 +10,15 @@ import pytest
 
 from gateway.s3.claim import STREAMING_SIGNED_TRAILER, STREAMING_UNSIGNED_TRAILER
 from tests.conftest import StoreServer
-from tests.end_to_end.process import CLIENT, GatewayProcess, running
+from tests.end_to_end.process import CLIENT, gateway_over
 from tests.end_to_end.wire import exchange, request
+from tests.gateway_process import GatewayProcess, before
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory, store_server: StoreServer) -> Iterator[GatewayProcess]:
     """One gateway before the session's store."""
-    upstream = (
-        f'url = "{store_server.url}"\naccess_key = "{store_server.credentials.access_key}"\n'
-        f'secret_key = "{store_server.credentials.secret_key}"'
-    )
-    with running(tmp_path_factory.mktemp("gateway"), upstream) as process:
+    with gateway_over(tmp_path_factory.mktemp("gateway"), **before(store_server)) as process:
         yield process
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StoreServer
-from tests.end_to_end.process import CLIENT, GatewayProcess, running, wait_until
+from tests.end_to_end.process import CLIENT, gateway_over, wait_until
 from tests.end_to_end.wire import Answer, Request, exchange, request
+from tests.gateway_process import GatewayProcess, before
 
 JOBS = ("j1", "j2", "j3")
 
@@ -57,7 +58,7 @@ async def test_killed_at_random_moments_no_floor_falls(tmp_path: Path) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     bucket = "crash-bucket"
-    gateway = GatewayProcess(tmp_path)
+    gateway = gateway_over(tmp_path)
     acknowledged = dict.fromkeys(JOBS, 0)
     try:
         gateway.start()
@@ -86,11 +87,8 @@ async def test_after_a_kill_before_a_store_of_others_a_higher_token_waits_out_th
     tmp_path: Path, store_server: StoreServer, bucket: str
 ) -> None:
     """R5 on real processes: what the killed gateway sent may still land, so 34 waits; 33 goes on at once."""
-    upstream = (
-        f'url = "{store_server.url}"\naccess_key = "{store_server.credentials.access_key}"\n'
-        f'secret_key = "{store_server.credentials.secret_key}"'
-    )
-    gateway = GatewayProcess(tmp_path, upstream + "\n[fencing]\nsettle_timeout_s = 6\nsettle_timeout_assembly_s = 6")
+    quick = ("fencing.settle_timeout_s=6", "fencing.settle_timeout_assembly_s=6")
+    gateway = gateway_over(tmp_path, *quick, **before(store_server))
     try:
         gateway.start()
         for job in JOBS:
@@ -116,12 +114,9 @@ def completed_floors(database: Path) -> list[int]:
 
 def test_a_second_gateway_on_the_same_database_is_refused(tmp_path: Path) -> None:
     """The file is locked to one gateway; the message says so and names the other."""
-    with running(tmp_path) as first:
-        second = GatewayProcess(tmp_path)
+    with gateway_over(tmp_path) as first:
+        second = gateway_over(tmp_path)
         with pytest.raises(AssertionError, match="the gateway has ended"):
             second.start()
-        assert second.process is not None
         assert second.process.wait(20) == 3
-        assert second.process.stdout is not None
-        second.process.stdout.close()
-        assert str(first.process.pid) in second.log.read_text()
+        assert str(first.process.pid) in second.log()

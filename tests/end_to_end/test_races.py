@@ -10,8 +10,9 @@ from contextlib import suppress
 import pytest
 
 from tests.conftest import StoreServer
-from tests.end_to_end.process import CLIENT, GatewayProcess, running
+from tests.end_to_end.process import CLIENT, gateway_over
 from tests.end_to_end.wire import MODES, Answer, Conversation, Request, exchange, request
+from tests.gateway_process import GatewayProcess, before
 
 SIZES = {"at hand": 1000, "streamed": 1_000_000}
 
@@ -19,11 +20,7 @@ SIZES = {"at hand": 1000, "streamed": 1_000_000}
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory, store_server: StoreServer) -> Iterator[GatewayProcess]:
     """One gateway before the session's store."""
-    upstream = (
-        f'url = "{store_server.url}"\naccess_key = "{store_server.credentials.access_key}"\n'
-        f'secret_key = "{store_server.credentials.secret_key}"'
-    )
-    with running(tmp_path_factory.mktemp("gateway"), upstream) as process:
+    with gateway_over(tmp_path_factory.mktemp("gateway"), **before(store_server)) as process:
         yield process
 
 
