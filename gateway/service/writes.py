@@ -100,7 +100,7 @@ class Writes:
         self.fences = fences
         self.objects = objects
         self.upstream = upstream
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self.clock = clock
         self.small_body_bytes = small_body_bytes
         self._require_conditional = require_conditional
@@ -111,15 +111,15 @@ class Writes:
         """The one name by which the fence knows an object. A store that files objects as paths takes several keys for
         one; until it has been seen not to, a stray slash must not lead around a fence."""
         filed = filed_name(object_key)
-        if filed == object_key or not (await self._capabilities.of_bucket(bucket)).files_paths:
+        if filed == object_key or not (await self.capabilities.of_bucket(bucket)).files_paths:
             return object_key
-        return filed
+        return filed or object_key
 
     async def keeps_trailer(self, write: Write) -> bool:
         """Whether the checksum that trails a body that streams can be kept on the object (R2)."""
         if write.body is None or write.body.trailer is None or write.body.length <= self.small_body_bytes:
             return False
-        return (await self._capabilities.of_bucket(write.bucket)).trailers
+        return write.body.trailer in (await self.capabilities.of_bucket(write.bucket)).trailers
 
     # --- the way of a write
 
@@ -225,7 +225,7 @@ class Writes:
             if not write.ruled and entry.state is None:
                 await self._look(write, live, entry)
             return admitted
-        capabilities = await self._capabilities.of_bucket(write.bucket)
+        capabilities = await self.capabilities.of_bucket(write.bucket)
         admitted.bare_etag = capabilities.bare_etag
         admitted.honoured = honoured = _honours(capabilities, operation.name)
         if self._require_conditional and not honoured:

@@ -116,12 +116,15 @@ class Capabilities:
     conditional_put: bool = False
     conditional_copy: bool = False
     conditional_delete: bool = False
-    trailers: bool = False
-    """An aws-chunked body is unpacked, and the checksum that trails it is kept."""
+    trailers: frozenset[str] = frozenset()
+    """The algorithms of the checksums that are kept when they trail an aws-chunked body, which is unpacked."""
     bare_etag: bool = False
     """`If-Match` is understood only without the ETag's quotes."""
     files_paths: bool = True
     """`a//b` is the object `a/b` (`gateway.core.names`). Believed until seen otherwise."""
+    overlooks: bool = True
+    """A subresource that it does not know is overlooked: the plain operation is done instead (`gateway.s3.operations`).
+    Believed until seen otherwise."""
 
 
 class CapabilitySource(Protocol):

@@ -2,20 +2,20 @@
 
 Some stores ignore a condition in silence, some want the ETag without its quotes, some let two racers win. So nothing is
 believed that has not been seen: in the bucket of the first fenced write a scratch object is written, overwritten, raced
-for, copied and deleted. Beside conditions: whether keys are filed as paths, and trailing checksums kept.
+for, copied and deleted. Beside conditions: whether keys are filed as paths, subresources overlooked, and trailing
+checksums kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import zlib
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.clock import Clock
 from gateway.core.write import Answer, classify
+from gateway.s3 import checksums
 from gateway.s3.chunked import TrailerEncoder
 from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
 from gateway.s3.xml import error_code
@@ -31,6 +31,7 @@ from gateway.upstream.base import (
 SCRATCH_PREFIX = ".fencing-gateway/probe-"
 RACERS = 4
 """SeaweedFS lets each loser of a race wait for a second or more, and the first fenced write waits for them all."""
+_TRAILED = b"trailed"
 TIMEOUT_S = 10.0
 RETRY_AFTER_S = 30.0
 """How long a bucket in which the probe could not be made is left alone."""
@@ -118,25 +119,45 @@ class _Probe:
             await self._clean_up()
 
     async def _beside_conditions(self) -> Capabilities:
-        return Capabilities(files_paths=await self._files_paths(), trailers=await self._keeps_trailers())
+        return Capabilities(
+            files_paths=await self._files_paths(),
+            trailers=await self._kept_trailers(),
+            overlooks=await self._overlooks(),
+        )
 
-    async def _keeps_trailers(self) -> bool:
-        """Whether an aws-chunked body is unpacked, and its trailing checksum kept: some store the framing as data."""
-        payload = b"trailed"
-        name, value = "x-amz-checksum-crc32", b64encode(zlib.crc32(payload).to_bytes(4, "big")).decode()
-        encoder = TrailerEncoder(len(payload), name)
-        headers = [("x-amz-decoded-content-length", str(len(payload))), ("x-amz-trailer", name)]
-        body = b"".join(encoder.encode(payload)) + encoder.closing(value)
+    async def _kept_trailers(self) -> frozenset[str]:
+        """Of which algorithms a trailing checksum is kept. Some stores store an aws-chunked body's framing as data;
+        one that keeps CRC32 may know no other, and refuses a body that the others trail."""
+        if not await self._keeps_trailer("crc32"):
+            return frozenset()
+        rest = sorted(checksums.ALGORITHMS - {"crc32"})
+        return frozenset(["crc32", *[algorithm for algorithm in rest if await self._keeps_trailer(algorithm)]])
+
+    async def _keeps_trailer(self, algorithm: str) -> bool:
+        """Whether a body that this checksum trails is taken, and the checksum shown afterwards."""
+        running = checksums.start(algorithm)
+        running.update(_TRAILED)
+        name, value = f"x-amz-checksum-{algorithm}", checksums.encode(running.digest())
+        encoder = TrailerEncoder(len(_TRAILED), name)
+        headers = [("x-amz-decoded-content-length", str(len(_TRAILED))), ("x-amz-trailer", name)]
+        body = b"".join(encoder.encode(_TRAILED)) + encoder.closing(value)
         sent = await self._send("PUT", headers, body, payload_sha256=STREAMING_UNSIGNED_TRAILER)
         if sent.outcome is not Answer.APPLIED:
             return False
         kept = await self._send("HEAD", [("x-amz-checksum-mode", "ENABLED")])
-        return kept.fields.get(name) == value and kept.fields.get("content-length") == str(len(payload))
+        return kept.fields.get(name) == value and kept.fields.get("content-length") == str(len(_TRAILED))
 
     async def _files_paths(self) -> bool:
         """Whether the scratch object is found under another spelling of its key."""
         answer = await self._send("HEAD", [], key=self._key.replace("/", "//"))
         return answer.status == 200
+
+    async def _overlooks(self) -> bool:
+        """Whether putting an annotation on the scratch object has replaced it."""
+        body = b"not the object"
+        await self._send("PUT", [], body, query="annotation&annotationName=probe")
+        answer = await self._send("HEAD", [])
+        return answer.status != 200 or answer.fields.get("content-length") == str(len(body))
 
     async def _plain_put(self) -> str:
         answer = await self._send("PUT", [], b"plain")

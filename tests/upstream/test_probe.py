@@ -9,10 +9,12 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.core.names import filed_name
+from gateway.s3.checksums import ALGORITHMS
 from gateway.s3.errors import S3Error
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from gateway.upstream.probe import RACERS, RETRY_AFTER_S, Prober
+from tests.cases.stores import Keeping
 from tests.virtual_time import VirtualClock, run
 
 BUCKET = "bucket"
@@ -221,6 +223,17 @@ class NoAbsence(Store):
         if any(name == "if-none-match" for name, _ in request.headers):
             return MemoryResponse(501, [], b"<Error><Code>NotImplemented</Code></Error>")
         return super().apply(request, body)
+
+
+@pytest.mark.parametrize(
+    "known", [(), ("crc32",), ("sha1",), ("crc32", "crc64nvme", "sha1"), tuple(sorted(ALGORITHMS))]
+)
+def test_each_trailing_checksum_is_proved_by_itself(known) -> None:
+    """A store may know some algorithms and refuse a body that another trails; one without CRC32 is asked no further."""
+    store = Keeping(BUCKET, algorithms=known)
+    proved = run(Prober(store, VirtualClock()).of_bucket(BUCKET))
+    assert proved == replace(ALL, trailers=frozenset(known) if "crc32" in known else frozenset())
+    assert store.buckets[BUCKET] == {}
 
 
 def test_a_store_that_takes_no_condition_is_found_out_and_cleaned_up() -> None:
