@@ -122,7 +122,7 @@ DEFAULT_RULE = Rule(re.compile(""), None)
 """What holds where no rule matches."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mapping:
     """What the rules say of one object: its rule, and its key if the rule names one."""
 

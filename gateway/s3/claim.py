@@ -45,7 +45,7 @@ _EXPIRES = re.compile("-?[0-9]{1,18}")
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
     """What a request says of its own signature; nothing of it is proved before `sigv4.verify`."""
 

@@ -60,7 +60,7 @@ class PayloadMode(Enum):
         return self in (PayloadMode.SIGNED_CHUNKS_TRAILER, PayloadMode.UNSIGNED_CHUNKS_TRAILER)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PayloadSpec:
     """What the head promises about the body."""
 

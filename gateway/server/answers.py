@@ -68,7 +68,7 @@ class Answers:
         record.token = error.token or record.token
         record.floor = error.floor if error.floor is not None else record.floor
         if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
-            cause = f"{record.operation} {record.bucket}/{record.object_key}{self.sender}"
+            cause = f"{record.operation} {record.bucket}/{record.object}{self.sender}"
             self.remember(EventKind.REFUSED, error, cause)
         headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
         if error.floor is not None:
@@ -101,7 +101,7 @@ class Answers:
         if reply.started:
             reply.cut()
             return
-        resource = "/" + "/".join(part for part in (record.bucket, record.object_key) if part is not None)
+        resource = "/" + "/".join(part for part in (record.bucket, record.object) if part is not None)
         body = to_xml(error, resource=resource, request_id=record.request_id, host_id=self._host_id)
         fields = [
             ("x-amz-request-id", record.request_id),

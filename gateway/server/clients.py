@@ -26,7 +26,7 @@ class Client:
     require_signed_token: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Caller:
     """Who sent a request, proved by its signature; an anonymous one has neither client nor claim."""
 

@@ -29,7 +29,8 @@ from gateway.server.clients import Caller, Clients
 from gateway.server.cross_origin import ALLOWED, cross_origin
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
-from gateway.service.copies import copy_source, prepare_copy
+from gateway.service.copies import SOURCE, copy_source, prepare_copy
+from gateway.service.misreadings import refuse_misfiled, refuse_misread
 from gateway.service.refusals import refuse_our_own_fault, unavailable
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result, Write
@@ -40,7 +41,6 @@ from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached
 
 SMALL_ANSWER_BYTES = 65536
 _ROW_OF_NOTHING = "Unknown"
-_COPY_SOURCE = "x-amz-copy-source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class S3Handler:
 
     async def handle(self, request: web.BaseRequest) -> Reply:
         """Answer one request, log and count it. Never raises but when its task is cancelled."""
-        record = RequestRecord(_request_id(self._clock), self._clock.monotonic(), request.method)
-        record.address = request.remote or ""
+        started = self._clock.monotonic()
+        record = RequestRecord(_request_id(self._clock), address=request.remote or "", method=request.method)
         reply = Reply(request, self._limits.idle_timeout_s)
         call = _Call(self, request, reply, record)
         self.running += 1
@@ -107,14 +107,14 @@ class S3Handler:
             record.status = reply.status
             record.bytes_out = reply.bytes_sent
             effect = call.operation.effect.value if call.operation else _ROW_OF_NOTHING
-            self._telemetry.finished(record, effect, self._clock.monotonic() - record.started)
+            self._telemetry.finished(record, effect, self._clock.monotonic() - started)
         return reply
 
     def parser_error(self, request: web.BaseRequest, status: int, message: str) -> Reply:
         """The HTTP parser has refused a request before it became one."""
         reply = Reply(request, self._limits.idle_timeout_s)
         reply.keep_alive = False
-        record = RequestRecord(_request_id(self._clock), self._clock.monotonic(), decision="failed")
+        record = RequestRecord(_request_id(self._clock), decision="failed")
         if status >= 500:
             error = S3Error("InternalError", "We encountered an internal error. Please try again.")
         else:
@@ -190,7 +190,7 @@ class _Call(Answers):
         self.head = head = parse_head(
             self._request.method, self._request.raw_path, Headers.of_raw(raw), gateway._suffixes
         )
-        record.bucket, record.object_key = head.bucket, head.key
+        record.bucket, record.object = head.bucket, head.key
         self.caller = gateway._clients.authenticate(head, gateway._clock.wall())
         record.client = self.caller.name
         self.operation = operation = recognise(head)
@@ -201,6 +201,7 @@ class _Call(Answers):
                 Reason.OPERATION_NOT_FENCED,
                 f"{operation.name} would act past the fence; the gateway does not pass it.",
             )
+        await refuse_misread(gateway._writes.capabilities, operation, head)
         if operation.effect in (Effect.READ, Effect.CONFIGURE):
             await self._pass(operation)
         elif operation.fences is Fences.BATCH:
@@ -217,8 +218,8 @@ class _Call(Answers):
 
     def _buckets(self, operation: Operation) -> list[str]:
         buckets = [] if self.head.bucket is None else [self.head.bucket]
-        if operation.header == _COPY_SOURCE:
-            buckets.append(copy_source(self.head.headers.get(_COPY_SOURCE) or "")[0])
+        if operation.header == SOURCE:
+            buckets.append(copy_source(self.head.headers.get(SOURCE) or "")[0])
         return buckets
 
     # --- what no fence touches
@@ -403,7 +404,7 @@ class _Call(Answers):
         if body is None or not body.length:
             raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
         asked, quiet = parse_batch(await body.read())
-        mapped = [(one, *await self._mapped(head.bucket, one.key)) for one in asked]
+        mapped = [(one, *await self._mapped(operation, head.bucket, one.key)) for one in asked]
         fenced = {
             mapping.key or key_of_object(head.bucket, name)
             for _, name, mapping in mapped
@@ -430,10 +431,13 @@ class _Call(Answers):
         await self._let_pages_read(result)
         self.send_result(operation, result, self.record.fence_key, said.token or NO_TOKEN)
 
-    async def _mapped(self, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
-        """One object's name and mapping; a key that the rules cannot map is that object's own refusal."""
-        name = await self._gateway._writes.name(bucket, object_key)
+    async def _mapped(self, operation: Operation, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
+        """One object's name and mapping; a key that names no object, or that the rules cannot map, is that object's own
+        refusal."""
+        writes = self._gateway._writes
+        name = await writes.name(bucket, object_key)
         try:
+            await refuse_misfiled(writes.capabilities, operation, bucket, object_key)
             return name, self._gateway._rules.map(bucket, name)
         except FenceError as error:
             return name, error

@@ -71,7 +71,7 @@ class Write:
         return f"{self.operation.name} {self.bucket}/{self.object_key}{self.sender}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """An answer to a write: the upstream's, or one that the gateway vouches for."""
 

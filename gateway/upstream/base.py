@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UpstreamRequest:
     """A request to sign and send. `raw_key` and `raw_query` go out byte for byte.
 

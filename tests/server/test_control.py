@@ -478,7 +478,7 @@ async def samples(listener: Listener, bearer: str | None = None) -> dict[str, fl
 
 async def test_metrics_count_requests_refusals_and_sends(listener: Listener) -> None:
     """Requests by operation and status, refusals by reason, and unsettled sends are there, under names that last."""
-    record = RequestRecord("r", 0.0, operation="PutObject", status=412, bytes_in=7)
+    record = RequestRecord("r", operation="PutObject", status=412, bytes_in=7)
     record.decision, record.reason = "refused", Reason.STALE_TOKEN.value
     listener.telemetry.finished(record, "commits", 0.01)
     key, token = FencingKey("k"), Token(1)
