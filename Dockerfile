@@ -29,7 +29,6 @@ WORKDIR /var/lib/fencing-gateway
 VOLUME /var/lib/fencing-gateway
 EXPOSE 8080 8081
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8081/healthz', timeout=2)"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=20s --retries=3 CMD ["fencing-gateway", "healthcheck"]
 ENTRYPOINT ["fencing-gateway"]
 CMD ["serve"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -113,6 +113,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_resolve), Field(min_length=1)]
 Listen = Annotated[str, AfterValidator(_listen)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
+File = Annotated[Path, Field(strict=False)]
 
 
 class Section(BaseModel):
@@ -130,6 +131,10 @@ class S3Settings(Section):
     """Address and port; port 0 takes a free one."""
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")] = "us-east-1"
     """The region that the ready-made client settings name. A request signed for another is served too."""
+    tls_cert: File | None = None
+    """The listener's certificate, and its issuers after it, in PEM: then it speaks TLS alone. Read again on SIGHUP."""
+    tls_key: File | None = None
+    """The private key that belongs to tls_cert, not encrypted."""
     virtual_host_suffix: Texts = ()
     """Host names under which a first label is a bucket: with "s3.example.com", b.s3.example.com is bucket b."""
     anonymous_read: bool = False
@@ -153,6 +158,10 @@ class ControlSettings(Section):
 
     listen: Listen = "127.0.0.1:8081"
     """Address and port; port 0 takes a free one."""
+    tls_cert: File | None = None
+    """The listener's certificate, and its issuers after it, in PEM: then it speaks TLS alone. Read again on SIGHUP."""
+    tls_key: File | None = None
+    """The private key that belongs to tls_cert, not encrypted."""
 
 
 class UpstreamSettings(Section):
@@ -173,7 +182,14 @@ class UpstreamSettings(Section):
     conditional: Literal["auto", "require", "off"] = "auto"
     """Conditional writes: used where the store proves them at the first fenced write (auto); no fenced write without
     them (require); never (off)."""
-    directory: Annotated[Path, Field(strict=False)] = Path("data/store")
+    tls_ca: File | None = None
+    """The authorities, in PEM, one of which must vouch for an https:// store; without it the system's. Read again on
+    SIGHUP."""
+    tls_cert: File | None = None
+    """With tls_key: the certificate, in PEM, that is shown to a store that asks for one. Read again on SIGHUP."""
+    tls_key: File | None = None
+    """The private key that belongs to tls_cert, not encrypted."""
+    directory: File = Path("data/store")
     """Where the embedded store keeps its data."""
     connect_timeout_s: Seconds = 5
     """The longest a new connection may take."""
@@ -183,6 +199,11 @@ class UpstreamSettings(Section):
     """Connections to the store at a time."""
     idle_connection_timeout_s: Seconds = 20
     """How long an unused connection is kept; to be shorter than the store keeps it."""
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the store is spoken to over TLS."""
+        return self.url == "aws" or urlsplit(self.url).scheme == "https"
 
 
 class StoreSettings(Section):
@@ -286,10 +307,20 @@ class Settings(Section):
     rule: Annotated[tuple[RuleSettings, ...], Field(strict=False)] = ()
 
 
-def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Settings:
+Fault = tuple[Place, str]
+"""Where a setting is, and what is wrong with it."""
+
+
+def load(
+    path: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, object],
+    look: Callable[[Settings], list[Fault]] | None = None,
+) -> Settings:
     """The settings: `overrides` (by `section.key`) over the environment, over the file, over the defaults.
 
-    The file is `path`, else what FENCING_GATEWAY_CONFIG names, else none. Raises `ConfigError`."""
+    The file is `path`, else what FENCING_GATEWAY_CONFIG names, else none. `look` looks into the files that they name,
+    for those who are going to use them. Raises `ConfigError`."""
     sources = Sources()
     if path is None and environ.get(FILE_VARIABLE):
         path = Path(environ[FILE_VARIABLE])
@@ -302,7 +333,7 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     except ValidationError as error:
         faults = [_fault(detail) for detail in error.errors(include_url=False)]
     else:
-        faults = _faults_between(settings)
+        faults = _faults_between(settings) or (look(settings) if look else [])
         if not faults:
             return settings
     raise ConfigError("\n".join(f"{sources.where(place)}: {message}" for place, message in faults))
@@ -332,7 +363,7 @@ def _is_json(annotation: Any) -> bool:
     return annotation in (bool, int, float) or typing.get_origin(annotation) is tuple
 
 
-def _fault(detail: ErrorDetails) -> tuple[Place, str]:
+def _fault(detail: ErrorDetails) -> Fault:
     """One of pydantic's errors in our words. Values are shown only where they cannot be a secret."""
     place: Place = detail["loc"]
     kind, value = detail["type"], detail["input"]
@@ -363,9 +394,9 @@ def _unknown(place: Place) -> str:
     return f"no such {'table' if len(place) == 1 else 'key'}; {meant}allowed are {', '.join(allowed)}"
 
 
-def _faults_between(settings: Settings) -> list[tuple[Place, str]]:
+def _faults_between(settings: Settings) -> list[Fault]:
     """What is wrong only when several settings are seen together."""
-    faults: list[tuple[Place, str]] = []
+    faults: list[Fault] = _tls_faults(settings)
     s3, upstream, fencing = settings.s3, settings.upstream, settings.fencing
     if not settings.client and not is_loopback(s3.listen):
         faults.append((("s3", "listen"), "can be reached from other machines, and no [[client]] is configured"))
@@ -395,4 +426,17 @@ def _faults_between(settings: Settings) -> list[tuple[Place, str]]:
         first = tokens.setdefault(token.token.get_secret_value(), index)
         if first != index:
             faults.append((("api_token", index, "token"), f"is that of [[api_token]] number {first + 1} too"))
+    return faults
+
+
+def _tls_faults(settings: Settings) -> list[Fault]:
+    faults: list[Fault] = []
+    upstream = settings.upstream
+    for name, section in (("s3", settings.s3), ("control", settings.control), ("upstream", upstream)):
+        if (section.tls_cert is None) != (section.tls_key is None):
+            given = "tls_key" if section.tls_cert is None else "tls_cert"
+            faults.append(((name, given), "tls_cert and tls_key go together; they may name one file that holds both"))
+    for key in ("tls_ca", "tls_cert"):
+        if getattr(upstream, key) is not None and not upstream.uses_tls:
+            faults.append((("upstream", key), f"is for a store at https://; url is {upstream.url}"))
     return faults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -18,7 +19,8 @@ import orjson
 from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
 from gateway.config import ConfigError, Settings, split_listen
-from gateway.config_source import API_TOKEN_VARIABLE, URL_VARIABLE
+from gateway.config_source import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
+from gateway.tls import client_context, handshake_fault, pinned_context
 
 TIMEOUT_S = 60.0
 """Longer than a gateway waits for a hand-over before it answers 503."""
@@ -48,15 +50,20 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class ControlClient:
-    """The control API at `url`. Every call raises `Refused` or `Unreachable`."""
+    """The control API at `url`; an https:// one must satisfy `tls`. Every call raises `Refused` or `Unreachable`."""
 
-    def __init__(self, url: str, api_token: str | None) -> None:
+    def __init__(self, url: str, api_token: str | None, tls: ssl.SSLContext | None) -> None:
         self.url = url.rstrip("/")
         self._api_token = api_token
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls), _NoRedirect()
+        )
 
     def fence(self, key: str) -> Json:
         return self._json("GET", _path(key))
+
+    def check_alive(self) -> Json:
+        return self._json("GET", "/healthz")
 
     def check_ready(self) -> Json:
         return self._json("GET", "/readyz")
@@ -108,8 +115,15 @@ class ControlClient:
             with error:
                 raise self._failure(error.code, error.read()) from None
         except (OSError, http.client.HTTPException) as error:
-            why = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise Unreachable(f"no gateway answers at {self.url}: {why}") from None
+            raise Unreachable(f"no gateway answers at {self.url}: {self._why(error)}") from None
+
+    def _why(self, error: Exception) -> object:
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(why, ssl.SSLError):
+            return handshake_fault(why, f"--ca-bundle, or {CA_VARIABLE}")
+        if self.url.startswith("http:") and isinstance(error, http.client.HTTPException):
+            return f"{why}. Does it speak https:// there?"
+        return why
 
     def _failure(self, status: int, body: bytes) -> Refused | Unreachable:
         answer = self._document(body)
@@ -132,24 +146,39 @@ def _path(key: str) -> str:
     return "/v1/fences/" + quote(key, safe="")
 
 
-url_option = click.option(
-    "--url",
-    envvar=URL_VARIABLE,
-    help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
-    f"An API token is taken from {API_TOKEN_VARIABLE}.",
-)
-"""`--url`, for commands that ask a gateway."""
+def control_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--url` and `--ca-bundle`, for commands that ask a gateway."""
+    command = click.option(
+        "--ca-bundle",
+        envvar=CA_VARIABLE,
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The authorities, in PEM, that vouch for an https:// control API; by default the system's, and for the "
+        "configuration's own listener its control.tls_cert.",
+    )(command)
+    return click.option(
+        "--url",
+        envvar=URL_VARIABLE,
+        help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
+        f"An API token is taken from {API_TOKEN_VARIABLE}.",
+    )(command)
 
 
 def control_command(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--url`, `--config`, `--set` and `--json`; call it with `client` and `as_json`, and turn the
-    client's failures into exit codes."""
+    """Give a command `control_options`, `--config`, `--set` and `--json`; call it with `client` and `as_json`, and turn
+    the client's failures into exit codes."""
 
     @wraps(command)
     def run(
-        url: str | None, config: Path | None, assignments: tuple[str, ...], as_json: bool, **arguments: Any
+        url: str | None,
+        ca_bundle: Path | None,
+        config: Path | None,
+        assignments: tuple[str, ...],
+        as_json: bool,
+        **arguments: Any,
     ) -> None:
-        client = ControlClient(_checked(url) if url else _configured_url(config, assignments), _api_token())
+        client = configured_client(url, ca_bundle, _settings(config, assignments) if url is None else Settings())
+        if client is None:
+            fail("control.listen names no port: say --url")
         try:
             command(client=client, as_json=as_json, **arguments)
         except Refused as refused:
@@ -159,24 +188,34 @@ def control_command(command: Callable[..., None]) -> Callable[..., None]:
         except Unreachable as unreachable:
             fail(printable(str(unreachable)), UNREACHABLE)
 
-    return url_option(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run)))
+    return control_options(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run)))
 
 
-def configured_client(url: str | None, settings: Settings) -> ControlClient | None:
-    """A client of the gateway at `url`, else of the one with these settings; None if they name no port."""
+def configured_client(url: str | None, ca_bundle: Path | None, settings: Settings) -> ControlClient | None:
+    """A client of the gateway at `url`, else of the one with these settings; None if they name no port. Exits where
+    what is to be trusted cannot be read."""
     address = _checked(url) if url else _url_of(settings)
-    return ControlClient(address, _api_token()) if address else None
+    if address is None:
+        return None
+    own = None if url else settings.control.tls_cert
+    return ControlClient(address, _api_token(), _trust(ca_bundle, own) if address.startswith("https:") else None)
 
 
-def _configured_url(config: Path | None, assignments: tuple[str, ...]) -> str:
+def _trust(ca_bundle: Path | None, own: Path | None) -> ssl.SSLContext:
+    """Whom to believe: the authorities that were named; else the one certificate that the configuration has the gateway
+    show, by whatever name it is called here; else the system's authorities."""
     try:
-        settings = load_settings(config, assignments)
+        return client_context(ca_bundle) if ca_bundle or not own else pinned_context(own)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        fail(f"{ca_bundle or own} cannot be used: {reason}. --ca-bundle names the gateway's authority")
+
+
+def _settings(config: Path | None, assignments: tuple[str, ...]) -> Settings:
+    try:
+        return load_settings(config, assignments)
     except ConfigError as error:
         fail(f"{error}\nWith --url or {URL_VARIABLE}, as http://127.0.0.1:8081, this command needs no configuration.")
-    url = _url_of(settings)
-    if url is None:
-        fail(f"control.listen is {settings.control.listen}, which names no port: say --url")
-    return url
 
 
 def _url_of(settings: Settings) -> str | None:
@@ -185,7 +224,8 @@ def _url_of(settings: Settings) -> str | None:
         return None
     if host in ("0.0.0.0", "::"):  # noqa: S104 - whoever listens everywhere is here, too
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.control.tls_cert is not None else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _api_token() -> str | None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, configured_client, url_option
+from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, configured_client, control_options
 from gateway.cli.fence import floor_facts
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable
@@ -48,9 +48,16 @@ class NoKey(Exception):
 @click.command()
 @click.argument("address", metavar="s3://BUCKET/KEY")
 @config_options
-@url_option
+@control_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(address: str, config: Path | None, assignments: tuple[str, ...], url: str | None, as_json: bool) -> None:
+def explain(
+    address: str,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    url: str | None,
+    ca_bundle: Path | None,
+    as_json: bool,
+) -> None:
     """Which rule of the configuration an object falls under, and which fence key it gets.
 
     Where a gateway answers, also what it knows of that key."""
@@ -63,7 +70,7 @@ def explain(address: str, config: Path | None, assignments: tuple[str, ...], url
             print_json({"bucket": bucket, "object": object_key, "key": None, "error": str(error)})
             sys.exit(REFUSED)
         fail(printable(str(error)), REFUSED)
-    fence, fault = _ask(configured_client(url, settings), found.key)
+    fence, fault = _ask(configured_client(url, ca_bundle, settings), found.key)
     if as_json:
         print_json(_document(found, fence))
         return

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import uvloop
 
+from gateway.certificates import CertificateError
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
-from gateway.config import Settings, split_listen
+from gateway.config import ControlSettings, S3Settings, Settings, split_listen
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
 from gateway.server.assemble import clients, start_gateway
+from gateway.server.tls import tls_faults
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.upstream.credentials import NoCredentials
@@ -27,11 +31,14 @@ from gateway.upstream.embedded import EmbeddedStoreError
 @config_options
 @click.option("--quiet", is_flag=True, help="Say nothing on standard output; the log goes to standard error anyway.")
 def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> None:
-    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once."""
-    settings = settings_of(config, assignments)
+    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
+    files of TLS again."""
+    settings = settings_of(config, assignments, tls_faults)
     configure_logging(settings.server.log_level)
     try:
         uvloop.run(_serve(settings, quiet=quiet))
+    except CertificateError as error:
+        fail(str(error))
     except OSError as error:
         fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE)
     except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError) as error:
@@ -44,6 +51,7 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
     gateway = await start_gateway(settings)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up(gateway))
     gc.collect()
     # What is there now stays, and each request leaves hundreds of objects that die by their counts: looking for cycles
     # as often as Python does by default costs a twentieth of a small PUT.
@@ -58,6 +66,20 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     if not quiet:
         click.echo("Draining; once more to stop at once.")
     await stopping
+
+
+def _hang_up(gateway: Gateway) -> Callable[[], None]:
+    """What SIGHUP does: TLS is read again. But where the terminal has gone that the gateway was started on, the signal
+    means what it always did."""
+    on_terminal = os.isatty(0)
+
+    def reload() -> None:
+        if on_terminal and not os.isatty(0):
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGHUP)
+        gateway.reload_tls()
+
+    return reload
 
 
 def _in_use(settings: Settings) -> str:
@@ -88,8 +110,8 @@ def _is_taken(listen: str) -> bool:
 
 def _welcome(settings: Settings, gateway: Gateway) -> str:
     host = settings.s3.listen.rpartition(":")[0]
-    endpoint = f"http://{host}:{gateway.s3_port}"
-    control = f"http://{settings.control.listen.rpartition(':')[0]}:{gateway.control_port}"
+    endpoint = f"{_scheme(settings.s3)}://{host}:{gateway.s3_port}"
+    control = f"{_scheme(settings.control)}://{settings.control.listen.rpartition(':')[0]}:{gateway.control_port}"
     lines = [f"S3 endpoint  {endpoint}", f"Control API  {control}"]
     if not settings.client:
         pair = clients(settings)[0].credentials
@@ -109,3 +131,7 @@ def _welcome(settings: Settings, gateway: Gateway) -> str:
             "The last one is refused: token 34 holds the job.",
         ]
     return "\n".join(lines)
+
+
+def _scheme(listener: S3Settings | ControlSettings) -> str:
+    return "https" if listener.tls_cert is not None else "http"

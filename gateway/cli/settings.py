@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.config import ConfigError, Settings, load
+from gateway.config import ConfigError, Fault, Settings, load
 
 REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 
 _Command = Callable[..., Any]
+Look = Callable[[Settings], list[Fault]]
 
 
 def config_options(command: _Command) -> _Command:
@@ -35,23 +36,24 @@ def config_options(command: _Command) -> _Command:
     )(command)
 
 
-def settings_of(config: Path | None, assignments: tuple[str, ...]) -> Settings:
+def settings_of(config: Path | None, assignments: tuple[str, ...], look: Look | None = None) -> Settings:
     """The settings, or an exit with status 2 that says what is wrong."""
     try:
-        return load_settings(config, assignments)
+        return load_settings(config, assignments, look)
     except ConfigError as error:
         fail(str(error))
 
 
-def load_settings(config: Path | None, assignments: tuple[str, ...]) -> Settings:
-    """The settings of file, environment and `--set`. Raises `ConfigError`."""
+def load_settings(config: Path | None, assignments: tuple[str, ...], look: Look | None = None) -> Settings:
+    """The settings of file, environment and `--set`, and what `look` finds in the files they name. Raises
+    `ConfigError`."""
     overrides: dict[str, object] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or "." not in name:
             raise ConfigError(f"--set takes SECTION.KEY=VALUE, as --set s3.listen=127.0.0.1:9000, not {name!r}")
         overrides[name] = _value(value)
-    return load(config, os.environ, overrides)
+    return load(config, os.environ, overrides, look)
 
 
 def fail(message: str, status: int = USAGE) -> NoReturn:

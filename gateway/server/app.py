@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from gateway.server.clients import Client, Clients
 from gateway.server.control import ApiToken, Control, Readiness
 from gateway.server.http import Server, s3_server
 from gateway.server.s3 import Limits, S3Handler
+from gateway.server.tls import Tls
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects
@@ -35,6 +37,10 @@ from gateway.upstream.base import (
 )
 
 DRAIN_LOOK_S = 0.05
+READY_LOOK_S = 1.0
+"""Those who ask for readiness wait a second or a few."""
+
+_LOOK = UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256)
 
 
 @dataclass(slots=True)
@@ -54,6 +60,10 @@ class Parts:
     limits: Limits = field(default_factory=Limits)
     backends: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Stop what the gateway stands on, in this order: the embedded store, the credentials."""
+    tls: Tls | None = None
+    """The listeners' certificates; None: plain HTTP."""
+    upstream_tls_fault: Callable[[], str | None] = lambda: None
+    """Why the last TLS handshake with the upstream failed; None if one has succeeded since."""
     upstream_settled: bool = False
     """Nothing that an earlier run sent can still land: the processes of the embedded store had ended (R5)."""
     anonymous_read: bool = False
@@ -89,7 +99,7 @@ class Gateway:
         )
         self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
-        self.readiness = Readiness()
+        self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
             clients=Clients(parts.clients, anonymous_read=parts.anonymous_read),
             rules=parts.rules,
@@ -128,7 +138,14 @@ class Gateway:
             await self._close(clean=parts.store_start.clean)  # nothing has been sent
             raise
         self.readiness.reason = None
+        if parts.tls is not None:
+            parts.tls.tell(self.telemetry)
         self.telemetry.event("started", s3_port=self.s3_port, control_port=self.control_port)
+
+    def reload_tls(self) -> None:
+        """Read certificates, keys and authorities again, for new connections; those that are open stay."""
+        if self._parts.tls is not None:
+            self._parts.tls.reload(self.telemetry)
 
     def look_at_upstream(self) -> None:
         """Log soon what the first client would find out: whether the store is there and takes our credentials."""
@@ -136,10 +153,19 @@ class Gateway:
 
     async def _look_at_upstream(self) -> None:
         try:
-            response = await self._parts.upstream.read(UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256))
+            response = await self._parts.upstream.read(_LOOK)
             refuse_our_own_fault(error_code(await response.read(2**20)))
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
             self.telemetry.event("upstream-unusable", reason=str(error))
+
+    async def _ask_upstream(self) -> str | None:
+        """What keeps TLS from the upstream. As long as something does, it is tried anew: no request may come to do so
+        while the gateway says that it is not ready."""
+        if self._parts.upstream_tls_fault() is not None:
+            with suppress(UpstreamNotReached, UpstreamLost, TimeoutError):
+                async with asyncio.timeout(READY_LOOK_S):
+                    (await self._parts.upstream.read(_LOOK)).close()
+        return self._parts.upstream_tls_fault()
 
     async def _listen(self) -> None:
         parts = self._parts
@@ -153,11 +179,20 @@ class Gateway:
         self._s3_server.start()
         loop = asyncio.get_running_loop()
         host, port = parts.s3_address
-        self._s3_listener = await loop.create_server(self._s3_server, host, port, backlog=1024)
+        tls = parts.tls.listener("s3") if parts.tls else None
+        self._s3_listener = await loop.create_server(
+            self._s3_server,
+            host,
+            port,
+            backlog=1024,
+            ssl=tls,
+            ssl_handshake_timeout=parts.header_timeout_s if tls else None,
+        )
         self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
         self._control_runner = web.AppRunner(self._control.application(), access_log=None)
         await self._control_runner.setup()
-        site = web.TCPSite(self._control_runner, *parts.control_address)
+        tls = parts.tls.listener("control") if parts.tls else None
+        site = web.TCPSite(self._control_runner, *parts.control_address, ssl_context=tls)
         await site.start()
         self.control_port = self._control_runner.addresses[0][1]
 
@@ -195,6 +230,7 @@ class Gateway:
         await self._progress.stop()
         await self.uploads.stop()
         await self.writes.close()
+        await parts.capabilities.close()
         unsettled = self.fences.unsettled()
         clean = clean and not unsettled and not self.fences.earlier_run_unsettled
         await parts.upstream.close()

@@ -17,6 +17,7 @@ from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
 from gateway.server.control import ApiToken
 from gateway.server.s3 import Limits
+from gateway.server.tls import Tls
 from gateway.service.fences import Timing
 from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities
@@ -31,24 +32,29 @@ DEFAULT_REGION = "us-east-1"
 
 
 async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gateway:
-    """Build, start and answer a gateway. Raises what a part raises (`StoreUnavailable`, `EmbeddedStoreError`,
-    `NoCredentials`, `CredentialsFileError`, `OSError`); then nothing is left running."""
+    """Build, start and answer a gateway. Raises what a part raises (`CertificateError`, `StoreUnavailable`,
+    `EmbeddedStoreError`, `NoCredentials`, `CredentialsFileError`, `OSError`); then nothing is left running."""
     clock = clock or SystemClock()
+    tls = Tls(settings, clock.wall)
     path = store_path(settings)
     async with AsyncExitStack() as undo:
         store = SqliteStore(path, clock=clock.wall)
         # The database first: its lock tells a second gateway before anything else is touched.
         start = await store.start(rules_digest(settings))
         undo.push_async_callback(store.stop, clean=start.clean)
-        upstream, stop_backend, settled = await _upstream(settings)
+        upstream, stop_backend, settled = await _upstream(settings, tls)
         if stop_backend is not None:
             undo.push_async_callback(stop_backend)
-        probing = settings.upstream.conditional != "off"
+        conditional = settings.upstream.conditional
         parts = Parts(
             store=store,
             store_start=start,
             upstream=upstream,
-            capabilities=Prober(upstream, clock) if probing else FixedCapabilities(Capabilities()),
+            capabilities=(
+                FixedCapabilities(Capabilities())
+                if conditional == "off"
+                else Prober(upstream, clock, await_race=conditional == "require")
+            ),
             rules=ruleset(settings),
             clients=clients(settings),
             api_tokens=tuple(
@@ -61,9 +67,11 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
                 settings.s3.max_concurrent_requests, settings.s3.max_header_bytes, settings.s3.idle_timeout_s
             ),
             backends=() if stop_backend is None else (stop_backend,),
+            tls=tls,
+            upstream_tls_fault=lambda: upstream.tls_fault,
             upstream_settled=settled,
             anonymous_read=settings.s3.anonymous_read,
-            require_conditional=settings.upstream.conditional == "require",
+            require_conditional=conditional == "require",
             small_body_bytes=settings.fencing.small_body_bytes,
             completed_uploads_kept_s=settings.fencing.completed_uploads_kept_s,
             virtual_host_suffixes=tuple(suffix.lower().lstrip(".") for suffix in settings.s3.virtual_host_suffix),
@@ -130,13 +138,13 @@ def _timing(settings: Settings) -> Timing:
     )
 
 
-async def _upstream(settings: Settings) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None, bool]:
+async def _upstream(settings: Settings, tls: Tls) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None, bool]:
     """The client of the store behind, what stops it, and whether nothing of an earlier run can still land there."""
     upstream = settings.upstream
     if upstream.url == "embedded":
         store = EmbeddedStore(upstream.directory)
         await store.start()
-        client = _client(settings, store.url, DEFAULT_REGION, StaticCredentials(store.credentials), "path")
+        client = _client(settings, tls, store.url, DEFAULT_REGION, StaticCredentials(store.credentials), "path")
         return client, store.stop, True
     given = None
     if upstream.access_key is not None and upstream.secret_key is not None:
@@ -146,17 +154,17 @@ async def _upstream(settings: Settings) -> tuple[UpstreamClient, Callable[[], Aw
         )
     if upstream.url != "aws":
         region = upstream.region or DEFAULT_REGION
-        return _client(settings, upstream.url, region, StaticCredentials(given), "path"), None, False
+        return _client(settings, tls, upstream.url, region, StaticCredentials(given), "path"), None, False
     chain = AwsCredentials()
     if given is None:
         await chain.start()
     target = await chain.target(upstream.region or None)
     provider: CredentialsProvider = chain if given is None else StaticCredentials(given)
-    return _client(settings, target.endpoint, target.region, provider, "virtual"), chain.close, False
+    return _client(settings, tls, target.endpoint, target.region, provider, "virtual"), chain.close, False
 
 
 def _client(
-    settings: Settings, endpoint: str, region: str, credentials: CredentialsProvider, usual_addressing: str
+    settings: Settings, tls: Tls, endpoint: str, region: str, credentials: CredentialsProvider, usual_addressing: str
 ) -> UpstreamClient:
     upstream = settings.upstream
     addressing = usual_addressing if upstream.addressing == "auto" else upstream.addressing
@@ -170,4 +178,5 @@ def _client(
         silence_timeout_s=upstream.silence_timeout_s,
         max_connections=upstream.max_connections,
         idle_s=upstream.idle_connection_timeout_s,
+        tls=tls.upstream,
     )

@@ -57,18 +57,25 @@ class Problem(Exception):
         self.members = members
 
 
-class Readiness:
-    """Whether the gateway takes requests, and if not, why."""
+async def _no_fault() -> str | None:
+    return None
 
-    def __init__(self) -> None:
+
+class Readiness:
+    """Whether the gateway takes requests, and if not, why. `ask_upstream` tells what keeps it from the store behind."""
+
+    def __init__(self, ask_upstream: Callable[[], Awaitable[str | None]] = _no_fault) -> None:
+        self.ask_upstream = ask_upstream
         self.reason: str | None = "starting"
         """Why not; None when it serves, as far as the process itself knows."""
         self.store_fault: str | None = None
         """What the store said when it was last asked."""
+        self.upstream_fault: str | None = None
+        """What `ask_upstream` last said."""
 
     @property
     def fault(self) -> str | None:
-        return self.reason or self.store_fault
+        return self.reason or self.store_fault or self.upstream_fault
 
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -108,13 +115,16 @@ class Control:
         return _json({"status": "ok"})
 
     async def readyz(self, request: web.Request) -> web.StreamResponse:
-        """The gateway takes requests and its store can raise floors; else 503 and why."""
+        """The gateway takes requests, its store can raise floors, and it and the store behind trust each other; else
+        503 and why."""
         readiness = self._readiness
         try:
             await self._store.check()
             readiness.store_fault = None
         except StoreUnavailable as error:
             readiness.store_fault = f"store: {error}"
+        upstream_fault = await readiness.ask_upstream()
+        readiness.upstream_fault = f"upstream: {upstream_fault}" if upstream_fault else None
         if readiness.fault is not None:
             return _json({"status": "unavailable", "reason": readiness.fault}, status=503)
         return _json({"status": "ready"})

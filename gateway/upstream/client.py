@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from gateway.clock import SystemClock
 from gateway.s3.sigv4 import UNSIGNED_PAYLOAD, sign_headers
+from gateway.tls import client_context
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamRequest
 from gateway.upstream.credentials import CredentialsProvider
 from gateway.upstream.exchange import Exchange, Response
@@ -81,7 +82,8 @@ class UpstreamClient:
     `addressing`: `path` puts the bucket into the path, `virtual` before the host; connections go to the endpoint's
     host either way. TCP_USER_TIMEOUT is `settle_timeout_s` / 3. A request's first byte leaves within
     `connect_timeout_s` of the call, or never. `silence_timeout_s` bounds each wait for the upstream that has
-    no time-out of its own. `now` is the wall clock that signatures need, seconds since the epoch."""
+    no time-out of its own. `tls` answers what each new connection to an `https://` endpoint is opened with, by default
+    the system's authorities. `now` is the wall clock that signatures need, seconds since the epoch."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class UpstreamClient:
         silence_timeout_s: float = 60.0,
         max_connections: int = 256,
         idle_s: float = 20.0,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         now: Callable[[], float] = SystemClock.wall,
     ) -> None:
         self._endpoint = Endpoint.parse(endpoint)
@@ -104,17 +106,23 @@ class UpstreamClient:
         self._virtual = addressing == "virtual"
         self._silence_timeout_s = silence_timeout_s
         self._now = now
-        if self._endpoint.secure and ssl_context is None:
-            ssl_context = ssl.create_default_context()
+        if self._endpoint.secure and tls is None:
+            context = client_context()
+            tls = lambda: context  # noqa: E731
         self._pool = Pool(
             self._endpoint.host,
             self._endpoint.port,
-            ssl_context=ssl_context if self._endpoint.secure else None,
+            tls=tls if self._endpoint.secure else None,
             user_timeout_ms=max(1, int(settle_timeout_s * 1000 / 3)),
             connect_timeout_s=connect_timeout_s,
             max_connections=max_connections,
             idle_s=idle_s,
         )
+
+    @property
+    def tls_fault(self) -> str | None:
+        """Why the last TLS handshake failed, until something could be read since."""
+        return self._pool.tls_fault
 
     async def open(self, request: UpstreamRequest, content_length: int) -> Exchange:
         """Send the head of a request whose `content_length` body bytes (at least 1) will be written.
@@ -140,12 +148,14 @@ class UpstreamClient:
         head = await self._head(request, len(body))
         exchange = await self._start(request, head, body)
         try:
-            return await exchange.response(self._silence_timeout_s)
+            response = await exchange.response(self._silence_timeout_s)
         except UpstreamLost:
             if not (exchange.on_reused_connection and exchange.unanswered):
                 raise
-        exchange = await self._start(request, head, body, fresh=True)
-        return await exchange.response(self._silence_timeout_s)
+            exchange = await self._start(request, head, body, fresh=True)
+            response = await exchange.response(self._silence_timeout_s)
+        self._pool.tls_fault = None
+        return response
 
     async def close(self) -> None:
         """Close all connections; what is still in flight is reset."""
@@ -196,4 +206,4 @@ class UpstreamClient:
             raise ValueError(f"not the name of a bucket: {bucket!r}")
         if self._virtual:
             return f"{bucket}.{self._endpoint.host_header}", f"/{raw_key}"
-        return self._endpoint.host_header, f"/{bucket}/{raw_key}"
+        return self._endpoint.host_header, f"/{bucket}/{raw_key}" if raw_key else f"/{bucket}"

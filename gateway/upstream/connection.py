@@ -14,11 +14,13 @@ import asyncio
 import contextlib
 import select
 import socket
+import ssl
 import struct
 from typing import Protocol, cast
 
 import httptools
 
+from gateway.tls import refused_by_server
 from gateway.upstream.exchange import READ_BUFFER_BYTES, Exchange, Response
 
 WRITE_BUFFER_BYTES = 256 * 1024
@@ -39,6 +41,10 @@ class Owner(Protocol):
 
     def lost(self, connection: Connection) -> None:
         """The connection is closed. Called once."""
+        ...
+
+    def refused(self, error: ssl.SSLError) -> str:
+        """The upstream has ended the TLS handshake after all; answers the reason for people."""
         ...
 
 
@@ -135,7 +141,7 @@ class Connection(asyncio.Protocol):
                     sock = self._transport.get_extra_info("socket")
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
-        self._end(reason, unanswered=False)
+        self._end(reason)
 
     async def gone(self) -> None:
         """Wait until the transport has let go of the socket."""
@@ -206,7 +212,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._gone.done():
             self._gone.set_result(None)
-        self._lost(f"the connection to the upstream broke: {exc or 'closed'}")
+        if isinstance(exc, ssl.SSLError) and refused_by_server(exc) and not self.reused and not self._received:
+            self._lost(self._owner.refused(exc), untaken=True)
+        else:
+            self._lost(f"the connection to the upstream broke: {exc or 'closed'}")
 
     def pause_writing(self) -> None:
         self.writing_paused = True
@@ -274,15 +283,15 @@ class Connection(asyncio.Protocol):
         self.reused = True
         self._owner.released(self)
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, *, untaken: bool = False) -> None:
         """The upstream's side closed it."""
         if not self.closed:
             self.closed = True
-            self._end(reason, unanswered=self._received == 0 and self._response is None)
+            self._end(reason, unanswered=self._received == 0 and self._response is None, untaken=untaken)
 
-    def _end(self, reason: str, *, unanswered: bool) -> None:
+    def _end(self, reason: str, *, unanswered: bool = False, untaken: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
         self._parser = None
         if exchange is not None:
-            exchange.fail(reason, unanswered)
+            exchange.fail(reason, unanswered=unanswered, untaken=untaken)
         self._owner.lost(self)

@@ -137,10 +137,12 @@ class Exchange:
         if self.answer is not None:
             self.answer.detach()
 
-    def fail(self, reason: str, unanswered: bool) -> None:
-        """The connection is gone."""
+    def fail(self, reason: str, *, unanswered: bool, untaken: bool) -> None:
+        """The connection is gone. `untaken`: the upstream has not even read the request."""
         if self._connection is None:
             return
+        if untaken:
+            self._committed = False
         self._connection = None
         self._failure = reason
         self.unanswered = unanswered

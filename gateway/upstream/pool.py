@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
+from collections.abc import Callable
 
+from gateway.tls import handshake_fault
 from gateway.upstream.base import UpstreamNotReached
 from gateway.upstream.connection import Connection
 
@@ -22,7 +24,7 @@ class Pool:
         host: str,
         port: int,
         *,
-        ssl_context: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         user_timeout_ms: int,
         connect_timeout_s: float,
         max_connections: int,
@@ -30,7 +32,7 @@ class Pool:
     ) -> None:
         self._host = host
         self._port = port
-        self._ssl_context = ssl_context
+        self._tls = tls
         self._user_timeout_ms = user_timeout_ms
         self._connect_timeout_s = connect_timeout_s
         self._max_connections = max_connections
@@ -41,6 +43,8 @@ class Pool:
         self._queue: deque[asyncio.Future[Connection | None]] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self.tls_fault: str | None = None
+        """Why the last TLS handshake that failed did so; whoever has seen one succeed since sets it to None."""
 
     async def acquire(self, *, fresh: bool = False) -> Connection:
         """A connection for one exchange, which must be started on it without awaiting anything in between.
@@ -83,6 +87,12 @@ class Pool:
                 self._idle.remove(connection)
             self._free_place()
 
+    def refused(self, error: ssl.SSLError) -> str:
+        """A TLS handshake has failed; the reason for people."""
+        fault = handshake_fault(error, "[upstream] tls_ca")
+        self.tls_fault = f"no TLS connection to {self._host}:{self._port}: {fault}"
+        return self.tls_fault
+
     async def close(self) -> None:
         """Close every connection, those in use by a reset; who still waits for one gets `UpstreamNotReached`."""
         self._closed = True
@@ -103,9 +113,12 @@ class Pool:
         try:
             async with asyncio.timeout_at(deadline_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self), self._host, self._port, ssl=self._ssl_context
+                    lambda: Connection(self), self._host, self._port, ssl=self._tls() if self._tls else None
                 )
             connection.prepare(self._user_timeout_ms)
+        except ssl.SSLError as error:
+            self._free_place()
+            raise UpstreamNotReached(self.refused(error)) from error
         except (OSError, TimeoutError) as error:
             self._free_place()
             reason = str(error) or f"not within {self._connect_timeout_s:g} s"

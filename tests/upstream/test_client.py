@@ -86,7 +86,7 @@ async def test_content_length(method: str, body: bytes, length: bytes | None) ->
     ("addressing", "bucket", "raw_key", "host", "path"),
     [
         ("path", None, "", "", "/"),
-        ("path", "bucket", "", "", "/bucket/"),
+        ("path", "bucket", "", "", "/bucket"),
         ("path", "bucket", "a/b", "", "/bucket/a/b"),
         ("virtual", None, "", "", "/"),
         ("virtual", "bucket", "", "bucket.", "/"),
@@ -210,7 +210,7 @@ async def test_tls() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
-    client = UpstreamClient(url, region="r", credentials=StaticCredentials(None), ssl_context=trusting)
+    client = UpstreamClient(url, region="r", credentials=StaticCredentials(None), tls=lambda: trusting)
     for _ in range(3):
         assert (await client.send(PUT, b"body", BOUND_S)).status == 200
         assert (await client.read(GET)).status == 200
@@ -220,7 +220,7 @@ async def test_tls() -> None:
     exchange.abort()
     await client.close()
     wary = UpstreamClient(url, region="r", credentials=StaticCredentials(None))
-    with pytest.raises(UpstreamNotReached, match="certificate verify failed"):
+    with pytest.raises(UpstreamNotReached, match="no authority that is known here vouches"):
         await wary.send(PUT, b"body", BOUND_S)
     await wary.close()
     server.close()

@@ -1,0 +1,126 @@
+"""What the settings say of TLS: its files looked at, made into contexts, and read again when they have changed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.certificates import CertificateError, Identity, check_authorities, read_identity
+from gateway.clock import SystemClock
+from gateway.config import Fault, Settings
+from gateway.config_source import Place
+from gateway.telemetry import Telemetry
+from gateway.tls import ChangingCertificate, client_context, server_context
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files that one section names."""
+
+    section: str
+    cert: Path | None
+    key: Path | None
+    ca: Path | None = None
+
+    def load(self, now: float) -> tuple[ssl.SSLContext, Identity | None]:
+        """A context made of them as they are now, and whose certificate it shows. Raises `CertificateError`."""
+        identity = None
+        if self.cert is not None and self.key is not None:
+            identity = read_identity(self.cert, self.key, now)
+        if self.ca is not None:
+            check_authorities(self.ca, now)
+        try:
+            if self.section != "upstream" and self.cert is not None and self.key is not None:
+                return server_context(self.cert, self.key), identity
+            return client_context(self.ca, self.cert, self.key), identity
+        except OSError as error:  # what OpenSSL alone sees, as a key that is too short
+            path = self.cert or self.ca
+            if path is None:  # nothing has been named: the system's own authorities
+                raise
+            reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+            raise CertificateError(path, f"cannot be used: {reason}") from error
+
+    def place(self, error: CertificateError) -> Place:
+        """The setting that names the file at fault."""
+        names = {self.ca: "tls_ca", self.key: "tls_key", self.cert: "tls_cert"}
+        return (self.section, names[error.path])
+
+
+def _files(settings: Settings) -> list[_Files]:
+    """The sections that use TLS."""
+    upstream = settings.upstream
+    found = [
+        _Files(name, section.tls_cert, section.tls_key)
+        for name, section in (("s3", settings.s3), ("control", settings.control))
+        if section.tls_cert is not None
+    ]
+    if upstream.uses_tls:
+        found.append(_Files("upstream", upstream.tls_cert, upstream.tls_key, upstream.tls_ca))
+    return found
+
+
+def tls_faults(settings: Settings) -> list[Fault]:
+    """What is wrong with the files that the settings name, and where it is set."""
+    faults: list[Fault] = []
+    for files in _files(settings):
+        try:
+            files.load(SystemClock.wall())
+        except CertificateError as error:
+            faults.append((files.place(error), str(error)))
+    return faults
+
+
+class Tls:
+    """The TLS of one gateway. Raises `CertificateError`."""
+
+    def __init__(self, settings: Settings, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._sides = {files.section: _Side(files, wall()) for files in _files(settings)}
+
+    def listener(self, section: str) -> ssl.SSLContext | None:
+        """What the listener `s3` or `control` is opened with; None: without TLS."""
+        side = self._sides.get(section)
+        return side.served if side else None
+
+    def upstream(self) -> ssl.SSLContext:
+        """What the next connection to an upstream that speaks TLS is opened with."""
+        return self._sides["upstream"].context
+
+    def reload(self, telemetry: Telemetry) -> None:
+        """Read all files again, for new connections. Files that cannot be used change nothing, and are told."""
+        for side in self._sides.values():
+            try:
+                side.load(self._wall())
+            except CertificateError as error:
+                telemetry.warning("tls-refused", section=side.section, reason=f"{error}; the former stays in use")
+            else:
+                telemetry.event("tls-loaded", **side.told())
+
+    def tell(self, telemetry: Telemetry) -> None:
+        """Log what is in use."""
+        for side in self._sides.values():
+            telemetry.event("tls-loaded", **side.told())
+
+
+class _Side:
+    """One section's TLS."""
+
+    def __init__(self, files: _Files, now: float) -> None:
+        self._files = files
+        self.section = files.section
+        self.context, self._identity = files.load(now)
+        self.served = self.context
+        self._changing = None if files.section == "upstream" else ChangingCertificate(self.served)
+
+    def load(self, now: float) -> None:
+        self.context, self._identity = self._files.load(now)
+        if self._changing is not None:
+            self._changing.change(self.context)
+
+    def told(self) -> dict[str, object]:
+        told: dict[str, object] = {"section": self.section}
+        if self._identity is not None:
+            told |= {"names": self._identity.names, "until": f"{self._identity.not_after:%Y-%m-%dT%H:%M:%SZ}"}
+        return told
