@@ -78,15 +78,17 @@ FINAL_ERRORS = frozenset(
     """
     AccessDenied AccountProblem AllAccessDisabled AuthorizationHeaderMalformed BadDigest BadRequest
     BucketAlreadyExists BucketAlreadyOwnedByYou BucketNotEmpty ConditionalRequestConflict
-    CredentialsNotSupported EntityTooLarge EntityTooSmall ExpiredToken IllegalLocationConstraintException
+    CredentialsNotSupported EntityTooLarge EntityTooSmall ExistingObjectIsDirectory ExistingObjectIsFile
+    ExpiredToken IllegalLocationConstraintException
     IncompleteBody IncorrectNumberOfFilesInPostRequest InlineDataTooLarge InvalidAccessKeyId InvalidArgument
     InvalidBucketName InvalidBucketState InvalidDigest InvalidEncryptionAlgorithmError InvalidLocationConstraint
     InvalidObjectState InvalidPart InvalidPartOrder InvalidPayer InvalidPolicyDocument InvalidRange
     InvalidRequest InvalidSecurity InvalidStorageClass InvalidTag InvalidTargetBucketForLogging InvalidToken
-    InvalidURI InvalidWriteOffset KeyTooLongError MalformedACLError MalformedPOSTRequest MalformedXML
+    InvalidURI InvalidWriteOffset KeyTooLongError MalformedACLError MalformedDate MalformedPOSTRequest MalformedXML
     MaxMessageLengthExceeded MetadataTooLarge MethodNotAllowed MissingAttachment MissingContentLength
     MissingRequestBodyError MissingSecurityHeader NoSuchBucket NoSuchBucketPolicy NoSuchKey
-    NoSuchLifecycleConfiguration NoSuchTagSet NoSuchUpload NoSuchVersion NotModified NotSignedUp
+    NoSuchLifecycleConfiguration NoSuchObjectLegalHold NoSuchObjectLockConfiguration NoSuchTagSet NoSuchUpload
+    NoSuchVersion NotModified NotSignedUp
     ObjectLockConfigurationNotFoundError PermanentRedirect PreconditionFailed QuotaExceeded Redirect
     RequestHeaderSectionTooLarge RequestTimeTooSkewed SignatureDoesNotMatch TemporaryRedirect TooManyBuckets
     UnexpectedContent UnresolvableGrantByEmailAddress UserKeyMustBeSpecified XAmzContentChecksumMismatch

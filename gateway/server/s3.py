@@ -401,7 +401,7 @@ class _Call(Answers):
         gateway, head = self._gateway, self.head
         assert head.bucket is not None
         body = self._payload(operation)
-        if body is None or not body.length:
+        if body is None:
             raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
         asked, quiet = parse_batch(await body.read())
         mapped = [(one, *await self._mapped(operation, head.bucket, one.key)) for one in asked]

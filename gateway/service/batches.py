@@ -212,6 +212,6 @@ def _answer(
     quiet: bool,
     headers: list[tuple[str, str]] | None = None,
 ) -> Result:
-    kept = [(n, v) for n, v in headers or [] if n.startswith("x-amz-")]
+    kept = [(n, v) for n, v in headers or [] if n not in ("content-type", "content-length")]
     body = render_batch_result([] if quiet else deleted.values(), errors)
     return Result(200, [*kept, ("content-type", "application/xml")], body)

@@ -14,7 +14,7 @@ from gateway.service.refusals import cannot_look, unavailable
 from gateway.service.values import Write
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
-_SOURCE = "x-amz-copy-source"
+SOURCE = "x-amz-copy-source"
 _SOURCE_CUSTOMER_KEY = "x-amz-copy-source-server-side-encryption-customer-"
 _CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
 # What CopyObject takes over from the source unless it is replaced (S3 API reference, CopyObject, "Metadata").
@@ -55,8 +55,9 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
     headers = write.head.headers
     if (headers.get("x-amz-metadata-directive") or "COPY").upper() == "REPLACE":
         return
-    source = headers.get(_SOURCE) or ""
+    source = headers.get(SOURCE) or ""
     bucket, raw_key, query = copy_source(source)
+    found = await _head_source(upstream, write, bucket, raw_key, query)
     same = bucket == write.bucket and unquote(raw_key) == write.object_key and not query
     if same and not any(name in headers for name in _CHANGES):
         raise S3Error(
@@ -64,7 +65,6 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
             "This copy request is illegal because it is trying to copy an object to itself without changing the "
             "object's metadata, storage class, website redirect location or encryption attributes.",
         )
-    found = await _head_source(upstream, write, bucket, raw_key, query)
     if not write.token and not any(name.startswith(META) for name, _ in found):
         return
     kept = [

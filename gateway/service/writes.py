@@ -311,8 +311,8 @@ class Writes:
                 return await self._in_doubt(admitted, passage, nonce, result)
             if not self._condition_failed(admitted, result):
                 return result
-            if (applied := await self._moved(admitted, nonce)) is not None:
-                return applied
+            if (answer := await self._moved(admitted, nonce, result)) is not None:
+                return answer
         raise state_moved(write)
 
     async def _streamed(self, admitted: Admitted) -> Result:
@@ -344,8 +344,8 @@ class Writes:
         if result is None or result.answer is Answer.LOST:
             return await self._in_doubt(admitted, passage, nonce, result)
         if self._condition_failed(admitted, result):
-            if (applied := await self._moved(admitted, nonce, at_hand=False)) is not None:
-                return applied
+            if (answer := await self._moved(admitted, nonce, result, at_hand=False)) is not None:
+                return answer
             raise state_moved(write)
         return result
 
@@ -367,13 +367,16 @@ class Writes:
             return False
         return result.code in (None, "PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 
-    async def _moved(self, admitted: Admitted, nonce: str, *, at_hand: bool = True) -> Result | None:
+    async def _moved(self, admitted: Admitted, nonce: str, refusal: Result, *, at_hand: bool = True) -> Result | None:
         """The state has moved: look, judge, and be admitted anew with the fresh condition (R4). Answers a result if the
-        send turns out to have been applied. Raises `FenceError`, or S3's 412 where the condition was the client's."""
+        send turns out to have been applied, or to have been refused for its copy's source. Raises `FenceError`, or S3's
+        412 where the condition was the client's."""
         write, live, entry = admitted.write, admitted.live, admitted.entry
         state, verdict, headers = await self._look(write, live, entry, nonce)
         if verdict is Verdict.OURS:
             return _vouched(write, state, headers)
+        if admitted.condition == condition_on(state, bare_etag=admitted.bare_etag) and _of_source(write, refusal):
+            return refusal
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
         # An object that is absent does not tell whether its bucket keeps versions.
@@ -507,6 +510,14 @@ def _conditional_on(write: Write, state: ObjectState | None) -> bool:
     """Whether what is known of the object makes a condition for the write. No DELETE can demand absence: S3 answers 501
     to `If-None-Match` there, which would leave it in doubt."""
     return state is not None and (state.etag is not None or write.operation.name != "DeleteObject")
+
+
+def _of_source(write: Write, refusal: Result) -> bool:
+    """Whether a copy whose own object has not moved was refused for its source: absent, or not as was demanded."""
+    if write.operation.name != "CopyObject":
+        return False
+    demanded = any(name.startswith("x-amz-copy-source-if-") for name, _ in write.head.headers.pairs)
+    return refusal.status == 404 or (refusal.status == 412 and demanded)
 
 
 def _bare(etag: str) -> str:

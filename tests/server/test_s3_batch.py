@@ -70,3 +70,10 @@ async def test_an_upstreams_error_after_admission_names_no_token() -> None:
         answer = await rig.ask("PUT", "/nosuchbucket/renders/j/a", [("x-fencing-token", "5")], b"a")
         assert (answer.status, answer.code) == (404, "NoSuchBucket")
         assert answer.header("x-fencing-token") is None
+
+
+async def test_an_empty_batch_is_no_xml() -> None:
+    """A length of nothing is a length: what is wrong with it is the document."""
+    async with running(rules=RULES) as rig:
+        answer = await rig.ask("POST", f"/{BUCKET}?delete", (), b"")
+        assert (answer.status, answer.code) == (400, "MalformedXML")

@@ -128,14 +128,40 @@ def test_copying_onto_itself_must_change_something() -> None:
     run(main())
 
 
-def test_an_absent_source_is_no_such_key() -> None:
-    """As on S3."""
+@pytest.mark.parametrize("key", ["renders/k/copy", JOB])
+def test_an_absent_source_is_no_such_key(key) -> None:
+    """As on S3, also where it would be copied onto itself."""
 
     async def main() -> None:
         r = await rig()
         with pytest.raises(S3Error) as caught:
-            await copy(r, 7, "renders/k/copy")
+            await copy(r, 7, key)
         assert caught.value.code == "NoSuchKey"
+
+    run(main())
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize(
+    ("source", "demand", "refused"),
+    [
+        ("renders/j/absent", {}, (404, "NoSuchKey")),
+        (JOB, {"x_amz_copy_source_if_match": '"another"'}, (412, "PreconditionFailed")),
+    ],
+    ids=["absent", "another"],
+)
+def test_what_the_upstream_says_of_the_source_is_the_answer(there, source, demand, refused) -> None:
+    """With REPLACE it alone looks at the source; its refusal is not taken for a lost condition on the copy."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        if there:
+            await r.put(7, b"B", key="renders/k/copy")
+        sent = len(r.upstream.sent)
+        result = await copy(r, 7, "renders/k/copy", f"{BUCKET}/{source}", x_amz_metadata_directive="REPLACE", **demand)
+        assert (result.status, result.code) == refused
+        assert len(r.upstream.sent) == sent + 1
 
     run(main())
 
