@@ -8,7 +8,7 @@ from gateway.clock import SystemClock
 from gateway.s3 import checksums
 from gateway.upstream.base import Capabilities
 from gateway.upstream.probe import FixedCapabilities, Prober
-from tests.cases.sides import THROUGH, Sides
+from tests.cases.sides import Sides
 from tests.cases.stores import Keeping, Strict
 from tests.cases.uploads import Framing, Mode, checksum, converse, upload
 from tests.server.rig import BUCKET, rule, running
@@ -34,7 +34,7 @@ async def test_a_trailing_checksum_is_shown_by_head(sides: Sides, algorithm: str
     wire = await sides.rig.wire()
     for payload in (b"", SMALL, LARGE):
         for key, fields in ((f"plain-{algorithm}", ()), (f"renders/{algorithm}/out", (TOKEN,))):
-            target = f"/{THROUGH}/{key}"
+            target = f"/{sides.of_gateway}/{key}"
             sent = upload(target, payload, mode, Framing.CHUNKED, fields=fields, algorithm=algorithm)
             answer = await converse(wire, sent)
             assert answer.status == 200, answer.body
@@ -59,7 +59,7 @@ async def test_a_checksum_in_the_head_is_the_stores_matter(sides: Sides, algorit
 async def test_a_trailing_checksum_of_a_part_is_kept(sides: Sides, algorithm: str) -> None:
     """The store answers a part with its checksum, small and streamed."""
     rig, name = sides.rig, f"x-amz-checksum-{algorithm}"
-    target = f"/{THROUGH}/renders/parts/{algorithm}"
+    target = f"/{sides.of_gateway}/renders/parts/{algorithm}"
     created = await rig.ask("POST", f"{target}?uploads", [TOKEN, ("x-amz-checksum-algorithm", algorithm.upper())], b"")
     assert created.status == 200, created.body
     upload_id = created.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
