@@ -85,7 +85,7 @@ def explain(
 def explanation(settings: Settings, bucket: str, object_key: str) -> Explanation:
     """The first rule that matches, as the gateway takes it. Raises `NoKey`."""
     if settings.upstream.url != "aws":  # all others are believed to file keys as paths until they are seen not to
-        object_key = filed_name(object_key)
+        object_key = filed_name(object_key) or object_key
     for number, rule in enumerate(settings.rule, start=1):
         alone = ruleset(settings.model_copy(update={"rule": (rule,)}))
         try:

@@ -1,14 +1,38 @@
 """Which object a key names, in stores that file objects as paths.
 
-To S3 `a/b`, `a//b`, `/a/b`, `a\\b` and `a/b/` are five objects. To SeaweedFS the first four are one, and the last
-replaces it (measured on 4.48). Where that is so, the fence must take them for one object too: a stray slash would lead
-around it.
+To S3 `a/b`, `a//b`, `/a/b`, `a\\b` and `a/b/` are five objects. To SeaweedFS the first four are one, and the last is
+the folder of that name (measured on 4.48). Where that is so, the fence must take them for one object too: a stray
+slash would lead around it. And some keys name no object there at all:
+
+- none but separators: a PUT of `/` writes the object that is called like the bucket;
+- a folder: its bytes are dropped, and what an upload assembles at `a/` appears as `a/a`;
+- the store's own files: the parts of uploads under way (`.uploads/<id>/…`), and the versions of objects
+  (`<key>.versions/v_<id>`), which can be written there past the object that they belong to.
 """
 
 from __future__ import annotations
 
+import re
+
+_OWN_FILE = re.compile(r"\.uploads(?:/.*)?|(?:.*/)?[^/]*\.versions/v_[^/]*", re.DOTALL)
+
 
 def filed_name(object_key: str) -> str:
-    """The one name that all keys of one filed object share."""
-    parts = [part for part in object_key.replace("\\", "/").split("/") if part]
-    return "/".join(parts) or object_key
+    """The one name that all keys of one filed object share; empty where the key names none."""
+    return "/".join(_parts(object_key))
+
+
+def names_folder(object_key: str) -> bool:
+    """Whether the key names a folder, not a file."""
+    return object_key.endswith(("/", "\\"))
+
+
+def names_own_file(object_key: str) -> bool:
+    """Whether the key names a file that the store keeps for itself."""
+    if ".uploads" not in object_key and ".versions" not in object_key:
+        return False
+    return _OWN_FILE.fullmatch(filed_name(object_key)) is not None
+
+
+def _parts(object_key: str) -> list[str]:
+    return [part for part in object_key.replace("\\", "/").split("/") if part]

@@ -15,6 +15,8 @@ from gateway.s3.request import RequestHead
 
 KIB = 1024
 MIB = 1024 * KIB
+MAX_PART_NUMBER = 10_000
+"""S3 user guide, "Amazon S3 multipart upload limits"."""
 
 
 class Level(StrEnum):
@@ -80,15 +82,36 @@ class Operation:
     """The bound of a DOCUMENT."""
     aliases: tuple[str, ...] = ()
     """Older or other names of the very same request in the S3 API."""
+    overlooked: bool = False
+    """Stores that do not know the subresource may overlook it and do the plain operation instead (SeaweedFS 4.48: to
+    put an annotation replaces the object, to delete the website deletes the bucket). Passed where a store has been seen
+    not to."""
 
 
 _O, _B = Level.OBJECT, Level.BUCKET
+_OVERLOOKED_OF_BUCKETS = frozenset(
+    """
+    abac accelerate analytics intelligent-tiering inventory logging metadataAnnotationTable metadataConfiguration
+    metadataInventoryTable metadataJournalTable metadataTable metrics notification replication website
+    """.split()
+)
 _OBJECT, _UPLOAD = Fences.OBJECT, Fences.UPLOAD
 
 
-def _write(name: str, method: str, subresource: str, requires: tuple[str, ...] = ()) -> Operation:
+def _write(
+    name: str, method: str, subresource: str, requires: tuple[str, ...] = (), *, overlooked: bool = False
+) -> Operation:
     """A write of an object's metadata: no payload, no condition that servers would honour."""
-    return Operation(name, method, _O, Effect.COMMIT, subresource, requires, fences=_OBJECT)
+    return Operation(name, method, _O, Effect.COMMIT, subresource, requires, fences=_OBJECT, overlooked=overlooked)
+
+
+def _setting(
+    name: str, method: str, subresource: str, requires: tuple[str, ...] = (), *, aliases: tuple[str, ...] = ()
+) -> Operation:
+    """A bucket's setting: read by GET, changed by every other method."""
+    effect = Effect.READ if method == "GET" else Effect.CONFIGURE
+    overlooked = method in ("PUT", "DELETE") and subresource in _OVERLOOKED_OF_BUCKETS
+    return Operation(name, method, _B, effect, subresource, requires, overlooked=overlooked, aliases=aliases)
 
 
 def _read(name: str, subresource: str | None = None, requires: tuple[str, ...] = (), method: str = "GET") -> Operation:
@@ -116,9 +139,7 @@ def _bucket_settings() -> list[Operation]:
         ("website", "Website", "GET PUT DELETE"),
     ):
         for method in methods.split():
-            verb = method.capitalize()
-            effect = Effect.READ if method == "GET" else Effect.CONFIGURE
-            rows.append(Operation(f"{verb}Bucket{noun}", method, _B, effect, subresource))
+            rows.append(_setting(f"{method.capitalize()}Bucket{noun}", method, subresource))
     for subresource, noun in (
         ("analytics", "AnalyticsConfiguration"),
         ("intelligent-tiering", "IntelligentTieringConfiguration"),
@@ -126,10 +147,10 @@ def _bucket_settings() -> list[Operation]:
         ("metrics", "MetricsConfiguration"),
     ):
         rows += [
-            Operation(f"GetBucket{noun}", "GET", _B, Effect.READ, subresource, ("id",)),
-            Operation(f"ListBucket{noun}s", "GET", _B, Effect.READ, subresource),
-            Operation(f"PutBucket{noun}", "PUT", _B, Effect.CONFIGURE, subresource),
-            Operation(f"DeleteBucket{noun}", "DELETE", _B, Effect.CONFIGURE, subresource),
+            _setting(f"GetBucket{noun}", "GET", subresource, ("id",)),
+            _setting(f"ListBucket{noun}s", "GET", subresource),
+            _setting(f"PutBucket{noun}", "PUT", subresource),
+            _setting(f"DeleteBucket{noun}", "DELETE", subresource),
         ]
     return rows
 
@@ -167,9 +188,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("DeleteObjectTagging", "DELETE", "tagging"),
     _write("PutObjectLegalHold", "PUT", "legal-hold"),
     _write("PutObjectRetention", "PUT", "retention"),
-    _write("PutObjectAnnotation", "PUT", "annotation", ("annotationName",)),
-    _write("DeleteObjectAnnotation", "DELETE", "annotation", ("annotationName",)),
-    _write("UpdateObjectEncryption", "PUT", "encryption"),
+    _write("PutObjectAnnotation", "PUT", "annotation", ("annotationName",), overlooked=True),
+    _write("DeleteObjectAnnotation", "DELETE", "annotation", ("annotationName",), overlooked=True),
+    _write("UpdateObjectEncryption", "PUT", "encryption", overlooked=True),
     _write("RestoreObject", "POST", "restore"),
     Operation("RenameObject", "PUT", _O, Effect.NEVER, "renameObject", fences=_OBJECT),
     # --- objects: reads
@@ -194,39 +215,25 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("CreateBucket", "PUT", _B, Effect.CONFIGURE),
     # A store deletes only an empty bucket, so this removes no object.
     Operation("DeleteBucket", "DELETE", _B, Effect.CONFIGURE),
-    Operation(
-        "GetBucketLifecycleConfiguration", "GET", _B, Effect.READ, "lifecycle", aliases=("GetBucketLifecycle",)
-    ),
-    Operation(
-        "PutBucketLifecycleConfiguration", "PUT", _B, Effect.CONFIGURE, "lifecycle", aliases=("PutBucketLifecycle",)
-    ),
-    Operation("DeleteBucketLifecycle", "DELETE", _B, Effect.CONFIGURE, "lifecycle"),
-    Operation(
-        "GetBucketNotificationConfiguration", "GET", _B, Effect.READ, "notification",
-        aliases=("GetBucketNotification",),
-    ),
-    Operation(
-        "PutBucketNotificationConfiguration", "PUT", _B, Effect.CONFIGURE, "notification",
-        aliases=("PutBucketNotification",),
-    ),
-    Operation("GetObjectLockConfiguration", "GET", _B, Effect.READ, "object-lock"),
-    Operation("PutObjectLockConfiguration", "PUT", _B, Effect.CONFIGURE, "object-lock"),
-    Operation("GetPublicAccessBlock", "GET", _B, Effect.READ, "publicAccessBlock"),
-    Operation("PutPublicAccessBlock", "PUT", _B, Effect.CONFIGURE, "publicAccessBlock"),
-    Operation("DeletePublicAccessBlock", "DELETE", _B, Effect.CONFIGURE, "publicAccessBlock"),
-    Operation("GetBucketMetadataConfiguration", "GET", _B, Effect.READ, "metadataConfiguration"),
-    Operation("CreateBucketMetadataConfiguration", "POST", _B, Effect.CONFIGURE, "metadataConfiguration"),
-    Operation("DeleteBucketMetadataConfiguration", "DELETE", _B, Effect.CONFIGURE, "metadataConfiguration"),
-    Operation("GetBucketMetadataTableConfiguration", "GET", _B, Effect.READ, "metadataTable"),
-    Operation("CreateBucketMetadataTableConfiguration", "POST", _B, Effect.CONFIGURE, "metadataTable"),
-    Operation("DeleteBucketMetadataTableConfiguration", "DELETE", _B, Effect.CONFIGURE, "metadataTable"),
-    Operation(
-        "UpdateBucketMetadataAnnotationTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataAnnotationTable"
-    ),
-    Operation(
-        "UpdateBucketMetadataInventoryTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataInventoryTable"
-    ),
-    Operation("UpdateBucketMetadataJournalTableConfiguration", "PUT", _B, Effect.CONFIGURE, "metadataJournalTable"),
+    _setting("GetBucketLifecycleConfiguration", "GET", "lifecycle", aliases=("GetBucketLifecycle",)),
+    _setting("PutBucketLifecycleConfiguration", "PUT", "lifecycle", aliases=("PutBucketLifecycle",)),
+    _setting("DeleteBucketLifecycle", "DELETE", "lifecycle"),
+    _setting("GetBucketNotificationConfiguration", "GET", "notification", aliases=("GetBucketNotification",)),
+    _setting("PutBucketNotificationConfiguration", "PUT", "notification", aliases=("PutBucketNotification",)),
+    _setting("GetObjectLockConfiguration", "GET", "object-lock"),
+    _setting("PutObjectLockConfiguration", "PUT", "object-lock"),
+    _setting("GetPublicAccessBlock", "GET", "publicAccessBlock"),
+    _setting("PutPublicAccessBlock", "PUT", "publicAccessBlock"),
+    _setting("DeletePublicAccessBlock", "DELETE", "publicAccessBlock"),
+    _setting("GetBucketMetadataConfiguration", "GET", "metadataConfiguration"),
+    _setting("CreateBucketMetadataConfiguration", "POST", "metadataConfiguration"),
+    _setting("DeleteBucketMetadataConfiguration", "DELETE", "metadataConfiguration"),
+    _setting("GetBucketMetadataTableConfiguration", "GET", "metadataTable"),
+    _setting("CreateBucketMetadataTableConfiguration", "POST", "metadataTable"),
+    _setting("DeleteBucketMetadataTableConfiguration", "DELETE", "metadataTable"),
+    _setting("UpdateBucketMetadataAnnotationTableConfiguration", "PUT", "metadataAnnotationTable"),
+    _setting("UpdateBucketMetadataInventoryTableConfiguration", "PUT", "metadataInventoryTable"),
+    _setting("UpdateBucketMetadataJournalTableConfiguration", "PUT", "metadataJournalTable"),
     *_bucket_settings(),
     # --- what would lead around the fence
     Operation("PostObject", "POST", _B, Effect.NEVER, body=Body.PAYLOAD),  # the browser form
@@ -252,6 +259,12 @@ def _index() -> _Index:
 _INDEX = _index()
 SUBRESOURCES: dict[Level, frozenset[str]] = {
     level: frozenset(row.subresource for row in OPERATIONS if row.level is level and row.subresource) for level in Level
+}
+_MARKING_HEADERS: dict[tuple[str, Level], frozenset[str]] = {
+    (method, level): frozenset(
+        row.header for row in OPERATIONS if (row.method, row.level) == (method, level) and row.header
+    )
+    for method, level in {(row.method, row.level) for row in OPERATIONS if row.header}
 }
 # `partNumber` selects UploadPart, but on GET and HEAD it picks a part of the object to read.
 _PLAIN_ON_READ = frozenset({"partNumber"})
@@ -288,10 +301,15 @@ def recognise(head: RequestHead) -> Operation:
     if not reading:
         _refuse_unknown_parameters(names, subresource)
         _refuse_reaching_further(head)
+    if head.method == "POST":
+        _refuse_form(head, level, subresource)
     for row in _INDEX.get((head.method, level, subresource), ()):
         if (not row.requires or all(name in names for name in row.requires)) and (
             row.header is None or row.header in head.headers
         ):
+            _refuse_marks_of_others(head, row)
+            if subresource == "partNumber":
+                _refuse_no_part_number(head.param("partNumber") or "")
             return row
     raise S3Error(
         "MethodNotAllowed",
@@ -299,6 +317,43 @@ def recognise(head: RequestHead) -> Operation:
         Method=head.method,
         ResourceType=(subresource or level.value).upper(),
     )
+
+
+def _refuse_marks_of_others(head: RequestHead, row: Operation) -> None:
+    """Raises `S3Error` (InvalidArgument) for a header that makes another operation of the request: which one the store
+    would see is for nobody to guess."""
+    for name in _MARKING_HEADERS.get((row.method, row.level), ()):
+        if name != row.header and name in head.headers:
+            raise S3Error(
+                "InvalidArgument",
+                f"The header {name} does not go with {row.name}.",
+                ArgumentName=name,
+                ArgumentValue="",
+            )
+
+
+def _refuse_no_part_number(text: str) -> None:
+    """Raises `S3Error` (InvalidArgument). SeaweedFS 4.48 takes a part without a number in digits for a plain PUT of the
+    object, which would make it visible past the upload."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_PART_NUMBER):
+        raise S3Error(
+            "InvalidArgument",
+            f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
+            ArgumentName="partNumber",
+            ArgumentValue=text[:64],
+        )
+
+
+def _refuse_form(head: RequestHead, level: Level, subresource: str | None) -> None:
+    """A form is a form whatever the query says: stores that know the subresource not take it for PostObject. The one
+    other request with such a content type is an upload's creation, which names with it the type of the object."""
+    is_form = (head.headers.get("content-type") or "").lower().lstrip().startswith("multipart/form-data")
+    if is_form and subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
+        raise S3Error(
+            "NotImplemented",
+            "The gateway takes a form (Content-Type: multipart/form-data) only as a POST to a bucket without a query.",
+            Header="Content-Type",
+        )
 
 
 def _refuse_reaching_further(head: RequestHead) -> None:

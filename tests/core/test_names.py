@@ -1,10 +1,10 @@
-"""The one name of an object in stores that file objects as paths."""
+"""The one name of an object in stores that file objects as paths, and the keys that name none there."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.core.names import filed_name
+from gateway.core.names import filed_name, names_folder, names_own_file
 
 
 @pytest.mark.parametrize("key", ["a/b", "/a/b", "a//b", "a\\b", "a/b/", "\\a//\\b//"])
@@ -13,7 +13,59 @@ def test_all_spellings_of_a_path_are_one_name(key: str) -> None:
     assert filed_name(key) == "a/b"
 
 
-@pytest.mark.parametrize("key", ["a", "a b", "a/.b", "..", "a/../b", "/", "\\", "a\n", "é"])
+@pytest.mark.parametrize("key", ["a", "a b", "a/.b", "..", "a/../b", "a\n", "é"])
 def test_what_has_one_spelling_keeps_it(key: str) -> None:
-    """Nothing else is changed, and no key becomes empty."""
+    """Nothing else is changed."""
     assert filed_name(key) == key
+
+
+@pytest.mark.parametrize("key", ["/", "//", "\\", "/\\/"])
+def test_separators_alone_name_nothing(key: str) -> None:
+    """No name is left of them."""
+    assert not filed_name(key)
+
+
+@pytest.mark.parametrize(("key", "folder"), [("a/", True), ("a\\", True), ("/", True), ("a", False), ("a/b", False)])
+def test_folders(key: str, folder: bool) -> None:
+    """A key that ends in a separator names a folder."""
+    assert names_folder(key) is folder
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ".uploads",
+        ".uploads/",
+        ".uploads/id/0001.part",
+        "/.uploads//id",
+        ".uploads\\id",
+        "k.versions/v_0123",
+        "/a//k.versions\\v_0123",
+        ".versions/v_0123",
+        "k.versions/v_0123/",
+        "a\nb.versions/v_\n",
+        ".uploads/\n",
+    ],
+)
+def test_own_files(key: str) -> None:
+    """The parts of uploads under way and the versions of objects, however they are spelt."""
+    assert names_own_file(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "uploads/x",
+        "a/.uploads/x",
+        "a.uploads/x",
+        ".uploads2",
+        "x/.uploadsx/y",
+        "k.versions",
+        "k.versions/2.0",
+        "k.versions/v_1/x",
+        "k",
+    ],
+)
+def test_what_only_looks_like_an_own_file(key: str) -> None:
+    """An object of a client may be called nearly like one."""
+    assert not names_own_file(key)

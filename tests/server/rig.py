@@ -45,6 +45,10 @@ BOUND_S = 10.0
 """No step of a conversation may take longer."""
 
 QUICK = Timing(handover_wait_s=0.2)
+PROVED = Capabilities(
+    conditional_put=True, conditional_copy=True, conditional_delete=True, files_paths=False, overlooks=False
+)
+"""What the store in memory would prove."""
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -290,7 +294,7 @@ async def running(
             store=store,
             store_start=await store.start("rules"),
             upstream=watched,
-            capabilities=capabilities or FixedCapabilities(Capabilities(True, True, True, files_paths=False)),
+            capabilities=capabilities or FixedCapabilities(PROVED),
             rules=Ruleset(list(rules)),
             clients=tuple(clients),
             clock=clock,

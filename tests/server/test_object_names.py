@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.clock import SystemClock
+from gateway.core.keys import Mode
 from gateway.upstream.base import Capabilities
 from gateway.upstream.probe import FixedCapabilities, Prober
 from tests.conftest import StoreServer
-from tests.server.rig import Rig, real, rule, running
+from tests.server.rig import Answer, Rig, real, rule, running
 
 KEY = "renders/7/frame"
-SPELLINGS = ["/renders/7/frame", "renders//7/frame", "renders/7//frame", "renders%5C7%5Cframe", "renders/7/frame/"]
+SEAWEEDFS = FixedCapabilities(Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True))
+"""What the probe finds, for tests that need not wait for it."""
+SPELLINGS = ["/renders/7/frame", "renders//7/frame", "renders/7//frame", "renders%5C7%5Cframe"]
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +60,120 @@ async def test_another_spelling_is_the_same_object(
 async def test_an_object_without_a_rule_is_one_too(rig: Rig, store_server: StoreServer, bucket: str) -> None:
     """The object's own key and its owner go by the same name."""
     assert (await rig.ask("PUT", f"/{bucket}/free", [("x-fencing-token", "5")], b"fenced")).status == 200
-    for target in (f"/{bucket}//free", f"/{bucket}/free/"):
-        assert (await rig.ask("PUT", target, [], b"stray")).status == 428
+    assert (await rig.ask("PUT", f"/{bucket}//free", [], b"stray")).status == 428
     assert (await rig.ask("PUT", f"/{bucket}//free", [("x-fencing-token", "6")], b"newer")).status == 200
     got = await asyncio.to_thread(store_server.client.get_object, Bucket=bucket, Key="free")
     assert got["Body"].read() == b"newer"
 
 
+# Keys that name no object where keys are filed as paths
+
+
+async def requests(rig: Rig, bucket: str, key: str) -> AsyncIterator[tuple[str, Answer]]:
+    """What could be done to an object of that key, and how it is answered."""
+    source = [("x-amz-copy-source", f"/{bucket}/{KEY}"), ("x-amz-metadata-directive", "REPLACE")]
+    target = f"/{bucket}/{key}"
+    yield "PutObject", await rig.ask("PUT", target, [], b"stray")
+    yield "CopyObject", await rig.ask("PUT", target, source, b"")
+    yield "CreateMultipartUpload", await rig.ask("POST", f"{target}?uploads", [], b"")
+    yield "UploadPart", await rig.ask("PUT", f"{target}?partNumber=1&uploadId=u", [], b"part")
+    yield "CompleteMultipartUpload", await rig.ask("POST", f"{target}?uploadId=u", [], b"<CompleteMultipartUpload/>")
+    yield "PutObjectTagging", await rig.ask("PUT", f"{target}?tagging", [], b"<Tagging><TagSet/></Tagging>")
+
+
+async def everything(rig: Rig, bucket: str, key: str) -> AsyncIterator[tuple[str, Answer]]:
+    """What could be done to an object of that key, its end and its reading too."""
+    async for answer in requests(rig, bucket, key):
+        yield answer
+    target = f"/{bucket}/{key}"
+    yield "DeleteObject", await rig.ask("DELETE", target)
+    yield "GetObject", await rig.ask("GET", target)
+    yield "copy from there", await rig.ask("PUT", f"/{bucket}/copy", [("x-amz-copy-source", target)], b"")
+    batch = f"<Delete><Object><Key>{key.replace('%5C', chr(92))}</Key></Object></Delete>".encode()
+    deleted = await rig.ask("POST", f"/{bucket}?delete", [], batch)
+    assert deleted.status == 200
+    assert deleted.body.count(b"<Code>NotImplemented</Code>") == 1, deleted.body
+    assert b"<Deleted>" not in deleted.body
+
+
+def state(store_server: StoreServer, bucket: str) -> dict[str, tuple[str, int]]:
+    """All objects of a bucket as the store lists them."""
+    listed = store_server.client.list_objects_v2(Bucket=bucket)
+    return {one["Key"]: (one["ETag"], one["Size"]) for one in listed.get("Contents", ())}
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
+@pytest.mark.parametrize("key", ["/", "//", "%5C", "folder/", "folder%5C", f"{KEY}/"])
+async def test_no_bytes_go_to_folders(store_server: StoreServer, bucket: str, key: str, mode: Mode) -> None:
+    """The store would drop the bytes, or file them under another key: the bucket's name, or the folder's twice."""
+    async with running(upstream=real(store_server), rules=[rule("**", mode=mode)], capabilities=SEAWEEDFS) as rig:
+        await rig.ask("PUT", f"/{bucket}/{KEY}", [], b"there")
+        before = await asyncio.to_thread(state, store_server, bucket)
+        async for name, answer in requests(rig, bucket, key):
+            assert (answer.status, answer.xml["FencingReason"]) == (501, "OperationNotFenced"), name
+        assert await asyncio.to_thread(state, store_server, bucket) == before
+
+
+async def test_folders_themselves_can_be_made_and_removed(rig: Rig, store_server: StoreServer, bucket: str) -> None:
+    """Many clients keep an empty object for each folder."""
+    assert (await rig.ask("PUT", f"/{bucket}/made/", [], b"")).status == 200
+    assert "made/" in await asyncio.to_thread(state, store_server, bucket)
+    assert (await rig.ask("HEAD", f"/{bucket}/made/")).status == 200
+    assert (await rig.ask("DELETE", f"/{bucket}/made/")).status == 204
+    assert "made/" not in await asyncio.to_thread(state, store_server, bucket)
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
+async def test_parts_of_an_upload_are_reached_by_its_upload_alone(
+    store_server: StoreServer, bucket: str, mode: Mode
+) -> None:
+    """The store keeps them below `.uploads`, where a plain PUT could exchange them and a plain GET read them."""
+    async with running(upstream=real(store_server), rules=[rule("**", mode=mode)], capabilities=SEAWEEDFS) as rig:
+        upload = (await rig.ask("POST", f"/{bucket}/big?uploads", [], b"")).body
+        upload_id = upload.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+        part = await rig.ask("PUT", f"/{bucket}/big?partNumber=1&uploadId={upload_id}", [], b"part")
+        assert part.status == 200
+        for key in (f".uploads/{upload_id}/0001.part", f"/.uploads//{upload_id}%5C0002.part", ".uploads/"):
+            async for name, answer in everything(rig, bucket, key):
+                assert (answer.status, answer.xml["FencingReason"]) == (501, "OperationNotFenced"), (name, key)
+        listed = await rig.ask("GET", f"/{bucket}/big?uploadId={upload_id}")
+        assert listed.body.count(b"<PartNumber>") == 1
+        assert (part.header("etag") or "").strip('"').encode() in listed.body
+
+
+async def test_a_version_is_no_object_of_its_own(store_server: StoreServer) -> None:
+    """The store keeps versions as `<key>.versions/v_<id>`: where versioning is suspended, a PUT of that key would
+    replace the object itself, past its fence."""
+    bucket = f"versions-{secrets.token_hex(6)}"
+    client = store_server.client
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    rules = [rule("renders/{job}/**", "{job}")]
+    async with running(upstream=real(store_server), rules=rules, capabilities=SEAWEEDFS) as rig:
+        for status in ("Enabled", "Suspended"):
+            await asyncio.to_thread(
+                client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration={"Status": status}
+            )
+            if status == "Enabled":
+                put = await rig.ask("PUT", f"/{bucket}/{KEY}", [("x-fencing-token", "34")], b"fenced")
+        version = put.header("x-amz-version-id")
+        assert version
+        async for name, answer in everything(rig, bucket, f"{KEY}.versions/v_{version}"):
+            assert (answer.status, answer.xml["FencingReason"]) == (501, "OperationNotFenced"), name
+        got = await rig.ask("GET", f"/{bucket}/{KEY}")
+        assert (got.status, got.body, got.header("x-fencing-object-token")) == (200, b"fenced", "34")
+
+
+# Stores of the other kind
+
+
 async def test_a_store_that_tells_keys_apart_keeps_them_apart() -> None:
-    """S3 knows `a//b` and `a/b` as two objects, and so does the fence."""
+    """S3 knows `a//b` and `a/b` as two objects, and so does the fence; no key is special there."""
     async with running(rules=[rule("renders/{job}/**", "{job}")]) as rig:
         assert (await rig.ask("PUT", "/b/renders/7/frame", [("x-fencing-token", "34")], b"fenced")).status == 200
         assert (await rig.ask("PUT", "/b//renders/7/frame", [], b"another")).status == 200
+        for key in ("/", "folder/", ".uploads/x", "k.versions/v_1"):
+            assert (await rig.ask("PUT", f"/b/{key}", [], b"bytes")).status == 200
+            assert (await rig.ask("GET", f"/b/{key}")).body == b"bytes"
 
 
 async def test_until_a_store_has_been_probed_keys_are_taken_for_paths() -> None:

@@ -18,8 +18,8 @@ from tests.cases.stores import Keeping
 from tests.virtual_time import VirtualClock, run
 
 BUCKET = "bucket"
-ALL = Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True, files_paths=False)
-NONE = Capabilities(files_paths=False)
+NONE = Capabilities(files_paths=False, overlooks=False)
+ALL = replace(NONE, conditional_put=True, conditional_copy=True, conditional_delete=True)
 
 
 def is_copy(request: UpstreamRequest) -> bool:
@@ -138,6 +138,13 @@ class Filing(Store):
         return super().apply(replace(request, raw_key=filed_name(request.raw_key)), body)
 
 
+class Overlooking(Store):
+    """Takes a request with a subresource that it does not know for the plain one."""
+
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        return super().apply(replace(request, raw_query=""), body)
+
+
 class Versioned(Store):
     """Keeps every version until it is deleted by its id."""
 
@@ -191,6 +198,7 @@ def test_an_honest_store_proves_everything_and_keeps_nothing() -> None:
         (RefusingMatch(is_delete), replace(ALL, conditional_delete=False)),
         (Bare(), replace(ALL, bare_etag=True)),
         (Filing(), replace(ALL, files_paths=True)),
+        (Overlooking(), replace(ALL, overlooks=True)),
     ],
     ids=[
         "PUT ignores If-None-Match",
@@ -209,6 +217,7 @@ def test_an_honest_store_proves_everything_and_keeps_nothing() -> None:
         "DELETE refuses every If-Match",
         "ETags without quotes",
         "objects filed as paths",
+        "subresources overlooked",
     ],
 )
 def test_what_a_store_does_not_do_is_not_believed(store, proved) -> None:

@@ -1,0 +1,66 @@
+"""What the store behind the gateway would take for something else, past the fence: refused in every mode, until the
+store has been seen to know better (`Capabilities`).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from gateway.core.errors import Reason, Refused
+from gateway.core.names import filed_name, names_folder, names_own_file
+from gateway.s3.operations import Effect, Operation
+from gateway.s3.request import RequestHead
+from gateway.service.copies import SOURCE, copy_source
+from gateway.upstream.base import CapabilitySource
+
+_OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
+"""Beside a PutObject without bytes, what a folder takes as an object would."""
+_OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
+
+
+async def refuse_misread(capabilities: CapabilitySource, operation: Operation, head: RequestHead) -> None:
+    """Raises `Refused` (OperationNotFenced) for an operation that the store may overlook and do another instead, and
+    for a key, the copy source's included, that names no object where keys are filed as paths."""
+    if operation.overlooked and (await capabilities.of_bucket(head.bucket or "")).overlooks:
+        raise Refused(
+            Reason.OPERATION_NOT_FENCED,
+            f"The object store behind the gateway may not know {operation.name}: such stores overlook "
+            f"?{operation.subresource} and do a plain {operation.method} of the {operation.level} instead. The gateway "
+            "passes it once the store has been seen not to.",
+        )
+    if head.bucket is not None and head.key is not None:
+        length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
+        await refuse_misfiled(capabilities, operation, head.bucket, head.key, empty=length == "0")
+    if operation.header == SOURCE:
+        bucket, raw_key, _ = copy_source(head.headers.get(SOURCE) or "")
+        if names_own_file(unquote(raw_key)):
+            await _refuse(capabilities, bucket, _OWN_FILE)
+
+
+async def refuse_misfiled(
+    capabilities: CapabilitySource, operation: Operation, bucket: str, object_key: str, *, empty: bool = False
+) -> None:
+    """Raises `Refused` (OperationNotFenced) for a key that names no object where keys are filed as paths. `empty` says
+    that the operation brings no bytes."""
+    if fault := _fault(operation, object_key, empty):
+        await _refuse(capabilities, bucket, fault)
+
+
+async def _refuse(capabilities: CapabilitySource, bucket: str, fault: str) -> None:
+    if (await capabilities.of_bucket(bucket)).files_paths:
+        raise Refused(
+            Reason.OPERATION_NOT_FENCED,
+            f"The object store behind the gateway files objects as paths, and there this key {fault}. Choose another.",
+        )
+
+
+def _fault(operation: Operation, object_key: str, empty: bool) -> str | None:
+    if names_own_file(object_key):
+        return _OWN_FILE
+    if operation.effect is Effect.READ or not names_folder(object_key):
+        return None
+    if not filed_name(object_key):
+        return "is made of separators alone and names nothing"
+    if operation.name in _OF_FOLDERS or (operation.name == "PutObject" and empty):
+        return None
+    return "names a folder, which holds no bytes, tags or grants of its own"
