@@ -134,3 +134,7 @@ class CapabilitySource(Protocol):
         """What the store has proved in this bucket; probes it on the first call. Never raises: what cannot be probed
         now is not proved, and is probed again later."""
         ...
+
+    async def close(self) -> None:
+        """End what is under way, leaving nothing in any bucket. Before the upstream is closed."""
+        ...

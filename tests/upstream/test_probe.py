@@ -12,12 +12,14 @@ from gateway.core.names import filed_name
 from gateway.s3.checksums import ALGORITHMS
 from gateway.s3.errors import S3Error
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest
-from gateway.upstream.memory import MemoryResponse, MemoryUpstream
+from gateway.upstream.memory import MemoryExchange, MemoryResponse, MemoryUpstream
 from gateway.upstream.probe import RACERS, RETRY_AFTER_S, Prober
+from gateway.upstream.scratch import SCRATCH_PREFIX
 from tests.cases.stores import Keeping
 from tests.virtual_time import VirtualClock, run
 
 BUCKET = "bucket"
+PROBE = SCRATCH_PREFIX + "nonce1"
 NONE = Capabilities(files_paths=False, overlooks=False)
 ALL = replace(NONE, conditional_put=True, conditional_copy=True, conditional_delete=True)
 
@@ -106,12 +108,30 @@ class Winners(Store):
         super().__init__()
         self.winners = winners
 
-    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
-        if body.startswith(b"race"):
-            wins = int(body.removeprefix(b"race")) < self.winners
-            headers = tuple(f for f in request.headers if f[0] != "if-match")
-            request = replace(request, headers=headers if wins else (*headers, ("if-none-match", "*")))
-        return await super().send(request, body, timeout_s)
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        if body.startswith(b"racer"):
+            if int(body.removeprefix(b"racer")) >= self.winners:
+                return MemoryResponse(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+            request = replace(request, headers=())
+        return super().apply(request, body)
+
+
+class Forgetting(Store):
+    """Answers the winner of a race, and keeps what a loser sent."""
+
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        return super().apply(request, b"racer 999" if body.startswith(b"racer") else body)
+
+
+class JudgingHeads(Store):
+    """Judges the condition of an upload when its head arrives."""
+
+    async def open(self, request: UpstreamRequest, content_length: int) -> MemoryExchange:
+        named = dict(request.headers)
+        now = self.buckets[BUCKET].get(request.raw_key)
+        if "if-match" in named and (now is None or now.etag != named["if-match"]):
+            return await super().open(request, content_length)
+        return await super().open(replace(request, headers=()), content_length)
 
 
 class AnsweringLate(Store):
@@ -164,8 +184,23 @@ class Versioned(Store):
         return answer
 
 
+def scratch_of(request: UpstreamRequest) -> str:
+    """The probe to which the object of a request belongs."""
+    return request.raw_key.rpartition("-")[0].replace("//", "/")
+
+
 async def probed(store: MemoryUpstream) -> Capabilities:
-    return await Prober(store, VirtualClock()).of_bucket(BUCKET)
+    """What is believed once all is known and cleaned up."""
+    prober = Prober(store, VirtualClock(), await_race=True)
+    found = await prober.of_bucket(BUCKET)
+    await finished(prober)
+    return found
+
+
+async def finished(prober: Prober) -> None:
+    """Wait until the probe that is under way has ended by itself."""
+    assert prober._task is not None
+    await prober._task
 
 
 def test_an_honest_store_proves_everything_and_keeps_nothing() -> None:
@@ -189,6 +224,8 @@ def test_an_honest_store_proves_everything_and_keeps_nothing() -> None:
         (Winners(0), NONE),
         (Winners(2), NONE),
         (Winners(RACERS), NONE),
+        (Forgetting(), NONE),
+        (JudgingHeads(), NONE),
         (AnsweringLate(), NONE),
         (Forbidding(), NONE),
         (Ignoring(is_copy, "if-none-match"), replace(ALL, conditional_copy=False)),
@@ -208,6 +245,8 @@ def test_an_honest_store_proves_everything_and_keeps_nothing() -> None:
         "no racer wins",
         "two racers win",
         "all racers win",
+        "the winner is not kept",
+        "conditions judged when the head arrives",
         "a failed condition is 500",
         "every condition is forbidden",
         "copy ignores If-None-Match",
@@ -312,7 +351,7 @@ def test_one_probe_serves_all_who_ask() -> None:
         answers = await asyncio.gather(*(prober.of_bucket(BUCKET) for _ in range(3)))
         sent = len(store.sent)
         assert answers == [ALL] * 3
-        assert len({request.raw_key.replace("//", "/") for request in store.sent}) == 1
+        assert {scratch_of(request) for request in store.sent} == {PROBE}
         assert await prober.of_bucket("another") == ALL
         assert len(store.sent) == sent
 
@@ -326,6 +365,109 @@ def test_in_a_versioned_bucket_no_version_is_left() -> None:
         store = Versioned()
         assert await probed(store) == ALL
         assert store.versions == set()
+
+    run(main())
+
+
+class SlowLosers(Store):
+    """Lets the losers of a race wait for a while before they hear."""
+
+    LOSERS_WAIT_S = 3.0
+
+    def __init__(self, winners: int = 1) -> None:
+        super().__init__()
+        self.winners = winners
+        self.losers_heard = False
+
+    async def open(self, request: UpstreamRequest, content_length: int) -> MemoryExchange:
+        return Racing(self, request, content_length)
+
+
+class Racing(MemoryExchange):
+    async def response(self, timeout_s: float) -> MemoryResponse:
+        answer = await super().response(timeout_s)
+        store = self._store
+        if isinstance(store, SlowLosers) and self._body.startswith(b"racer") and answer.status == 412:
+            await asyncio.sleep(store.LOSERS_WAIT_S)
+            store.losers_heard = True
+            if store.winners > 1:
+                return store.apply(replace(self._request, headers=()), bytes(self._body))
+        return answer
+
+
+def test_the_first_write_waits_for_no_loser_and_sees_no_scratch_object() -> None:
+    """As soon as the race has a winner all else is proved and removed; the losers are heard beside the first writes."""
+
+    async def main() -> None:
+        store = SlowLosers()
+        prober = Prober(store, VirtualClock())
+        started = asyncio.get_running_loop().time()
+        assert await prober.of_bucket(BUCKET) == ALL
+        assert asyncio.get_running_loop().time() - started < SlowLosers.LOSERS_WAIT_S
+        assert not store.losers_heard
+        assert store.buckets[BUCKET] == {}
+        await finished(prober)
+        assert store.losers_heard
+        assert await prober.of_bucket(BUCKET) == ALL
+
+    run(main())
+
+
+def test_a_second_winner_that_comes_late_takes_the_conditions_away() -> None:
+    """What has been believed meanwhile is believed no longer; what the late winner left is removed."""
+
+    async def main() -> None:
+        store = SlowLosers(winners=2)
+        prober = Prober(store, VirtualClock())
+        assert await prober.of_bucket(BUCKET) == ALL
+        await finished(prober)
+        assert await prober.of_bucket(BUCKET) == NONE
+        assert store.buckets[BUCKET] == {}
+
+    run(main())
+
+
+def test_where_conditions_are_required_nobody_is_answered_before_the_last_loser() -> None:
+    """`conditional = "require"` believes nothing that might still be taken away."""
+
+    async def main() -> None:
+        store = SlowLosers(winners=2)
+        assert await Prober(store, VirtualClock(), await_race=True).of_bucket(BUCKET) == NONE
+
+    run(main())
+
+
+def test_who_goes_away_does_not_end_the_probe_for_the_others() -> None:
+    """The first to ask is cancelled; the second gets the answer of the same probe."""
+
+    async def main() -> None:
+        store = Store()
+        prober = Prober(store, VirtualClock())
+        first = asyncio.create_task(prober.of_bucket(BUCKET))
+        second = asyncio.create_task(prober.of_bucket(BUCKET))
+        while not store.sent:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        assert await second == ALL
+        assert {scratch_of(request) for request in store.sent} == {PROBE}
+
+    run(main())
+
+
+@pytest.mark.parametrize("after", range(0, 40, 3))
+def test_a_probe_that_is_ended_at_any_moment_leaves_nothing(after: int) -> None:
+    """Whatever it was about, its objects, also those that were just being written, are gone; who waits is answered."""
+
+    async def main() -> None:
+        store = Store()
+        prober = Prober(store, VirtualClock())
+        asking = asyncio.create_task(prober.of_bucket(BUCKET))
+        while len(store.sent) <= after and not asking.done():
+            await asyncio.sleep(0.001)
+        await prober.close()
+        await prober.close()
+        assert store.buckets[BUCKET] == {}
+        assert await asking in (ALL, Capabilities())
 
     run(main())
 
