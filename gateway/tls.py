@@ -95,16 +95,28 @@ def handshake_fault(error: ssl.SSLError, ca_setting: str) -> str:
         return "it does not speak TLS there: is it http:// instead of https://?"
     if reason in ("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"):
         return "it speaks no TLS 1.2 or later"
-    if (why := _alert(error)) is not None and "CERTIFICATE" in why:
-        return f"it refuses the certificate that it was shown, or wants one ({why.lower().replace('_', ' ')})"
+    if refused_by_server(error):
+        why = str(_alert(error)).lower().replace("_", " ")
+        return f"it refuses the certificate that it was shown, or wants one ({why})"
+    if _alert(error) == "HANDSHAKE_FAILURE":
+        return "it ends the handshake: it wants a certificate, or has no cipher in common with this side"
     return f"the TLS handshake failed: {error.reason or error}"
 
 
-def refused_by_server(error: BaseException | None) -> bool:
+def refused_by_server(error: ssl.SSLError) -> bool:
     """Whether the server has ended the handshake by an alert about our certificate. In TLS 1.3 it does so when the
     client already holds the handshake for done and may have sent a request, which the server then has not read: it
     takes application data only from a client that it has accepted (RFC 8446, 4.4.2.4 and 6.2)."""
-    return isinstance(error, ssl.SSLError) and _alert(error) in _OF_OUR_CERTIFICATE
+    return _alert(error) in _OF_OUR_CERTIFICATE
+
+
+def said_farewell(connection: ssl.SSLObject) -> bool:
+    """Whether the other side has ended TLS, by close_notify. A connection that ends without it may have been cut by
+    anybody (RFC 8446, 6.1; RFC 9112, 9.8)."""
+    try:
+        return connection.read(1) == b""
+    except ssl.SSLError:  # there is nothing to read, and yet no end
+        return False
 
 
 _OF_OUR_CERTIFICATE = frozenset(

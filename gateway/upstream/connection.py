@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from gateway.tls import refused_by_server
+from gateway.tls import refused_by_server, said_farewell
 from gateway.upstream.exchange import READ_BUFFER_BYTES, Exchange, Response
 
 WRITE_BUFFER_BYTES = 256 * 1024
@@ -201,7 +201,9 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         exchange, response = self._exchange, self._response
-        if exchange is not None and response is not None and response.ends_with_connection:
+        tls = self._transport.get_extra_info("ssl_object")
+        whole = tls is None or said_farewell(tls)
+        if exchange is not None and response is not None and response.ends_with_connection and whole:
             response.complete = True
             self._finish(exchange)
             exchange.wake()
