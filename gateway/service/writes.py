@@ -221,6 +221,7 @@ class Writes:
         operation, admitted = write.operation, Admitted(write, live, entry)
         if not write.token:
             return admitted
+        _forget_unless_ours(write, entry)
         if not operation.conditional or write.head.param("versionId") is not None:
             if not write.ruled and entry.state is None:
                 await self._look(write, live, entry)
@@ -286,6 +287,7 @@ class Writes:
             result: Result | None = None
             await self._take_turn(entry, write.key)
             try:
+                _forget_unless_ours(write, entry)
                 if admitted.honoured and not admitted.own and _conditional_on(write, entry.state):
                     admitted.on(entry.state)  # whoever was before has left a new state
                 request = self._request(admitted, nonce)
@@ -504,6 +506,13 @@ def _honours(capabilities: Capabilities, operation: str) -> bool:
         "CopyObject": capabilities.conditional_copy,
         "DeleteObject": capabilities.conditional_delete,
     }[operation]
+
+
+def _forget_unless_ours(write: Write, entry: ObjectEntry) -> None:
+    """What is remembered is judged like a head: a condition on what another key or a higher token has left would let
+    the write replace it."""
+    if entry.state is not None and judge(entry.state, write.key, write.token, None) is not Verdict.MOVED:
+        entry.state = None
 
 
 def _conditional_on(write: Write, state: ObjectState | None) -> bool:

@@ -70,6 +70,39 @@ def test_an_object_with_a_higher_token_refuses_and_raises_the_floor(size) -> Non
     run(main())
 
 
+def test_a_higher_token_that_another_write_has_found_is_no_condition() -> None:
+    """G4, found by the explorer: while the floor is being raised to what a look has found, a write that waits for its
+    body does not take what was found for the state to replace."""
+
+    async def main() -> None:
+        r = await rig()
+        body = Payload(length=10)
+        slow = asyncio.create_task(r.put(33, body))
+        await body.wanted.wait()
+        await elsewhere(r, 34, b"B")
+        learning, learn = asyncio.Event(), asyncio.Event()
+        raise_floor = r.store.raise_floor
+
+        async def slow_raise(key, token, event=None):
+            learning.set()
+            await learn.wait()
+            return await raise_floor(key, token, event)
+
+        r.store.raise_floor = slow_raise
+        finder = asyncio.create_task(r.delete(33))
+        await learning.wait()
+        body.give(b"a" * 10)
+        body.end()
+        await asyncio.sleep(1)
+        assert r.data() == b"B"
+        learn.set()
+        assert (await refusal(finder)).reason is Reason.STALE_TOKEN
+        assert (await refusal(slow)).reason is Reason.STALE_TOKEN
+        assert r.data() == b"B"
+
+    run(main())
+
+
 def test_a_moved_state_is_looked_at_and_sent_again() -> None:
     """The object changed past the gateway: a body at hand goes again with the fresh condition."""
 
@@ -291,6 +324,35 @@ def test_the_object_itself_says_whose_it_is() -> None:
         r = await rig(rule("nothing", None))
         await elsewhere(r, 5, b"K", key="o", fence_key="K")
         assert (await refusal(r.put(6, b"M", key="o", fence_key="M"))).reason is Reason.KEY_MISMATCH
+        assert r.data("o") == b"K"
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [10, 100], ids=["at hand", "streamed"])
+def test_a_refused_key_is_refused_again(size) -> None:
+    """R9, of the same kind: what the first refusal has seen does not become the second write's condition."""
+
+    async def main() -> None:
+        r = await rig(rule("nothing", None))
+        await elsewhere(r, 5, b"K", key="o", fence_key="K")
+        for _ in range(2):
+            error = await refusal(r.put(6, b"M" * size, key="o", fence_key="M"))
+            assert error.reason is Reason.KEY_MISMATCH
+            assert r.data("o") == b"K"
+
+    run(main())
+
+
+def test_what_another_key_has_seen_of_a_higher_token_is_no_condition() -> None:
+    """G4 under `rekey`, of the same kind: the head that M has looked at bears K's 9; K's 5 does not replace it."""
+
+    async def main() -> None:
+        r = await rig(rule("**", None, rekey=True))
+        await elsewhere(r, 9, b"K", key="o", fence_key="K")
+        r.upstream.faults.append(Fault.REFUSED_403)
+        assert (await r.delete(1, key="o", fence_key="M")).status == 403
+        assert (await refusal(r.put(5, b"old", key="o", fence_key="K"))).reason is Reason.STALE_TOKEN
         assert r.data("o") == b"K"
 
     run(main())
