@@ -82,18 +82,19 @@ def render_batch(objects: Iterable[BatchObject]) -> bytes:
     return _DECLARATION + f"<Delete {_NAMESPACE}>{''.join(parts)}</Delete>".encode()
 
 
-def parse_batch_result(body: bytes) -> tuple[dict[tuple[str, str | None], bytes], list[BatchError]]:
-    """An upstream's answer to DeleteObjects: the `<Deleted>` elements by key and version id, and the errors."""
-    deleted: dict[tuple[str, str | None], bytes] = {}
+def parse_batch_result(body: bytes) -> tuple[list[tuple[str, bytes]], list[BatchError]]:
+    """An upstream's answer to DeleteObjects: the `<Deleted>` elements with their keys, as often as they stand there,
+    and the errors."""
+    deleted = []
     errors = []
     for element in _parse(body):
         named = {_local(child): child.text or "" for child in element}
-        identity = (named.get("Key", ""), named.get("VersionId"))
+        key = named.get("Key", "")
         if _local(element) == "Deleted":
             inner = "".join(f"<{name}>{xml_text(value)}</{name}>" for name, value in named.items())
-            deleted[identity] = f"<Deleted>{inner}</Deleted>".encode()
+            deleted.append((key, f"<Deleted>{inner}</Deleted>".encode()))
         elif _local(element) == "Error":
-            errors.append(BatchError(*identity, named.get("Code", ""), named.get("Message", "")))
+            errors.append(BatchError(key, named.get("VersionId"), named.get("Code", ""), named.get("Message", "")))
     return deleted, errors
 
 

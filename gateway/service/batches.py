@@ -124,7 +124,7 @@ class Batches:
                     sent.append(item)
             asked = [*free, *(item.asked for item in sent)]
             if not asked:
-                return _answer({}, errors, quiet)
+                return _answer([], errors, [])
             request, data = _request(head, bucket, asked)
             try:
                 result = await send_at_hand(self._upstream, request, data, self._fences.timing.commit_timeout_s)
@@ -175,7 +175,9 @@ class Batches:
                 if error is None:
                     message = "The object store said nothing of this object. Send the request again."
                     errors.append(BatchError(item.asked.key, item.asked.version_id, "InternalError", message))
-        return _answer(deleted, [*failed, *errors], quiet, result.headers)
+        if not quiet and not errors:
+            return result
+        return _answer([] if quiet else [element for _, element in deleted], [*failed, *errors], result.headers)
 
 
 def _lost(sent: list[_Item]) -> FenceError:
@@ -206,12 +208,6 @@ def _request(head: RequestHead, bucket: str, objects: list[BatchObject]) -> tupl
     return request, data
 
 
-def _answer(
-    deleted: dict[tuple[str, str | None], bytes],
-    errors: list[BatchError],
-    quiet: bool,
-    headers: list[tuple[str, str]] | None = None,
-) -> Result:
-    kept = [(n, v) for n, v in headers or [] if n not in ("content-type", "content-length")]
-    body = render_batch_result([] if quiet else deleted.values(), errors)
-    return Result(200, [*kept, ("content-type", "application/xml")], body)
+def _answer(deleted: list[bytes], errors: list[BatchError], headers: list[tuple[str, str]]) -> Result:
+    kept = [(n, v) for n, v in headers if n not in ("content-type", "content-length")]
+    return Result(200, [*kept, ("content-type", "application/xml")], render_batch_result(deleted, errors))
