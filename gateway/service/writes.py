@@ -264,7 +264,8 @@ class Writes:
         """The client's own conditions keep S3's meaning; the head is still judged first. Raises S3's own answers."""
         if_match, if_none_match = (write.head.headers.get(n) for n in ("if-match", "if-none-match"))
         deleting = write.operation.name == "DeleteObject"
-        if len(own) > 1 or (if_none_match or "*") != "*" or (if_match == "*" and not deleting):
+        known = if_none_match is None if deleting else if_none_match in (None, "*") and if_match != "*"
+        if len(own) > 1 or not known:
             raise S3Error(
                 "NotImplemented",
                 "A header you provided implies functionality that is not implemented",

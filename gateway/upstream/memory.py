@@ -258,6 +258,8 @@ class MemoryUpstream:
         return MemoryResponse(status, [*headers, ("content-length", str(len(data)))], data)
 
     def _delete(self, call: _Call) -> MemoryResponse:
+        if "if-none-match" in call.headers:
+            raise S3Error("NotImplemented", "A header you provided implies functionality that is not implemented")
         if "if-match" in call.headers:
             stored = self._object(call)
             if call.headers["if-match"] != "*" and _quoted(call.headers["if-match"]) != stored.etag:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.clock import SystemClock
-from gateway.upstream.probe import Prober
+from gateway.upstream.base import Capabilities
+from gateway.upstream.probe import FixedCapabilities
 from tests.conftest import StoreServer
 from tests.server.rig import HOST, Answer, Pairs, Rig, Wire, raw, real, rule, running, signed
 
@@ -124,11 +124,10 @@ class Sides:
 
 
 @asynccontextmanager
-async def sides(server: StoreServer) -> AsyncIterator[Sides]:
-    """A gateway before the store, and an empty bucket for each side; the gateway will have probed its own."""
-    upstream = real(server)
+async def sides(server: StoreServer, proved: Capabilities) -> AsyncIterator[Sides]:
+    """A gateway before the store, and an empty bucket for each side; `proved` is what the store does."""
     rules = (rule("renders/{job}/**", "{job}"),)
-    async with running(upstream=upstream, rules=rules, capabilities=Prober(upstream, SystemClock())) as rig:
+    async with running(upstream=real(server), rules=rules, capabilities=FixedCapabilities(proved)) as rig:
         both = Sides(rig, server)
         for name in (both.of_store, both.of_gateway):
             await asyncio.to_thread(server.client.create_bucket, Bucket=name)
