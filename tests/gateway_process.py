@@ -113,7 +113,7 @@ class GatewayProcess:
         return self
 
     def _serve(self) -> subprocess.Popen[str]:
-        return serve(self.directory, *self._sets, **self._environ)
+        return serve(self.directory, *self._sets, stderr=None, **self._environ)
 
     def _told(self, label: str) -> str:
         assert self.process.stdout is not None

@@ -9,25 +9,24 @@ from typing import Any
 
 import pytest
 
-from tests.clients.gateway_process import BUCKET, STRICT, GatewayProcess
+from tests.clients.drivers import Companion
+from tests.clients.gateway import BUCKET, STRICT, WatchedGateway
 from tests.conftest import s3_client
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedGateway]:
     """A gateway with one bucket; ended with the session."""
-    running = GatewayProcess(tmp_path_factory.mktemp("clients") / "gateway")
-    try:
+    with WatchedGateway(tmp_path_factory.mktemp("clients")) as running:
         client = s3_client(running.url, STRICT)
         client.create_bucket(Bucket=BUCKET)
         client.close()
         yield running
-    finally:
-        running.stop()
+        Companion.end_all()
 
 
 @pytest.fixture(scope="session")
-def s3(gateway: GatewayProcess) -> Iterator[Any]:
+def s3(gateway: WatchedGateway) -> Iterator[Any]:
     """What tests look with and prepare by: a client without retries, at the gateway."""
     client = s3_client(gateway.url, STRICT)
     yield client

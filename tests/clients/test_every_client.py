@@ -14,22 +14,23 @@ from typing import Any
 import pytest
 
 from gateway.s3.sigv4 import Credentials
-from tests.clients.drivers import (
-    Aiobotocore,
+from tests.clients.drivers import Driver, Failed
+from tests.clients.gateway import BUCKET, LENIENT, LIMITED, STRICT, WatchedGateway
+from tests.clients.libraries import Aiobotocore, Boto3, MinioPy, S3fs, SmartOpen
+from tests.clients.programs import (
     AwsCli,
-    Boto3,
+    ClientS3,
     Curl,
-    Driver,
-    Failed,
-    MinioPy,
+    LibStorage,
+    OldAiobotocore,
+    OldBoto3,
     Rclone,
     S3cmd,
 )
-from tests.clients.gateway_process import BUCKET, LENIENT, LIMITED, STRICT, GatewayProcess
 
-PROGRAMS = (AwsCli, Rclone, S3cmd, Curl)
+PROGRAMS = (OldBoto3, OldAiobotocore, AwsCli, Rclone, S3cmd, Curl, ClientS3, LibStorage)
 CLIENTS = [
-    *(pytest.param(one, id=one.__name__) for one in (Boto3, Aiobotocore, MinioPy)),
+    *(pytest.param(one, id=one.__name__) for one in (Boto3, Aiobotocore, MinioPy, S3fs, SmartOpen)),
     *(pytest.param(one, id=one.__name__, marks=pytest.mark.services) for one in PROGRAMS),
 ]
 every_client = pytest.mark.parametrize("client", CLIENTS)
@@ -39,7 +40,7 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-def driver(client: type[Any], gateway: GatewayProcess, home: Path) -> Driver:
+def driver(client: type[Any], gateway: WatchedGateway, home: Path) -> Driver:
     """The client at the gateway, under the credentials that its way of saying a token needs."""
     return client(gateway.target(LENIENT if client is Rclone else STRICT), home)  # type: ignore[no-any-return]
 
@@ -67,7 +68,7 @@ def shown_token(s3: Any, key: str) -> str | None:
 
 @every_client
 def test_a_token_goes_along(
-    client: type[Any], gateway: GatewayProcess, s3: Any, small_file: Path, tmp_path: Path
+    client: type[Any], gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
 ) -> None:
     """What the client uploads, copies and deletes with a token is admitted under that token, and reads back."""
     calls, place = driver(client, gateway, tmp_path), f"renders/{new_job()}"
@@ -86,7 +87,7 @@ def test_a_token_goes_along(
 
 @every_client
 def test_a_lower_token_is_refused(
-    client: type[Any], gateway: GatewayProcess, s3: Any, small_file: Path, tmp_path: Path
+    client: type[Any], gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
 ) -> None:
     """The user is told who holds the job and what to do, and nothing has changed."""
     calls, job = driver(client, gateway, tmp_path), new_job()
@@ -109,7 +110,7 @@ def test_a_lower_token_is_refused(
 
 @every_client
 def test_what_cannot_say_a_token_is_refused(
-    client: type[Any], gateway: GatewayProcess, s3: Any, small_file: Path, tmp_path: Path
+    client: type[Any], gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
 ) -> None:
     """Under a fence, a call that bears no token is refused and says so, and the object stays."""
     calls, job = driver(client, gateway, tmp_path), new_job()
@@ -139,7 +140,7 @@ REFUSALS: dict[str, tuple[Credentials | None, str, str | None, str]] = {
 @every_client
 @pytest.mark.parametrize("status", REFUSALS)
 def test_a_refusal_is_final(
-    client: type[Any], status: str, gateway: GatewayProcess, s3: Any, small_file: Path, tmp_path: Path
+    client: type[Any], status: str, gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
 ) -> None:
     """The client asks once, and takes the answer for an answer."""
     credentials, prefix, token, message = REFUSALS[status]
@@ -157,21 +158,21 @@ def test_a_refusal_is_final(
 
 @every_client
 def test_come_again_is_heeded(
-    client: type[Any], gateway: GatewayProcess, s3: Any, small_file: Path, tmp_path: Path
+    client: type[Any], gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
 ) -> None:
     """Told 503, the client sends the same request again, and it passes once there is room."""
     calls, place = driver(client, gateway, tmp_path), f"renders/{new_job()}/a"
-    mark = len(gateway.log)
+    mark = len(gateway.lines)
     with ThreadPoolExecutor(1) as thread:
         with gateway.full():
             upload = thread.submit(calls.upload, small_file, place, "34")
-            gateway.log.wait(mark, lambda lines: any(line.get("status") == 503 for line in lines))
+            gateway.lines.wait(mark, lambda lines: any(line.get("status") == 503 for line in lines))
         upload.result(60)
     assert content(s3, place) == small_file.read_bytes()
 
 
 @every_client
-def test_unfenced_small_and_empty(client: type[Any], gateway: GatewayProcess, small_file: Path, tmp_path: Path) -> None:
+def test_unfenced_small_and_empty(client: type[Any], gateway: WatchedGateway, small_file: Path, tmp_path: Path) -> None:
     """Without any token the client writes, lists, copies, reads and deletes as at any S3 server."""
     calls, place = driver(client, gateway, tmp_path), f"plain/{new_job()}"
     (tmp_path / "empty").write_bytes(b"")
@@ -188,7 +189,7 @@ def test_unfenced_small_and_empty(client: type[Any], gateway: GatewayProcess, sm
 
 
 @every_client
-def test_large(client: type[Any], gateway: GatewayProcess, s3: Any, large_file: Path, tmp_path: Path) -> None:
+def test_large(client: type[Any], gateway: WatchedGateway, s3: Any, large_file: Path, tmp_path: Path) -> None:
     """100 MB go up in the client's own way, in parts where it makes parts, and come down unchanged; also fenced."""
     calls, received = driver(client, gateway, tmp_path), tmp_path / "received"
     for place, token in ((f"plain/{new_job()}/large", None), (f"renders/{new_job()}/large", "34")):
@@ -206,7 +207,7 @@ def digest(path: Path) -> str:
 
 @every_client
 def test_odd_names_as_at_the_store(
-    client: type[Any], gateway: GatewayProcess, small_file: Path, tmp_path: Path
+    client: type[Any], gateway: WatchedGateway, small_file: Path, tmp_path: Path
 ) -> None:
     """Names with spaces, signs, escapes and letters of any script behave as they do without a gateway."""
     through = outcomes(driver(client, gateway, tmp_path), small_file, tmp_path)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.clients.drivers import TIMEOUT_S, environment
-from tests.clients.gateway_process import LENIENT, STRICT, GatewayProcess
+from tests.clients.gateway import LENIENT, STRICT, WatchedGateway
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 _PIECE = re.compile(r"^## (?P<heading>[^\n]+)$|^```(?P<info>[a-z ]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -59,7 +59,7 @@ EXAMPLES = examples(PAGE.read_text("utf-8"))
     "example",
     [pytest.param(one, id=one.name, marks=[pytest.mark.services] * ("services" in one.words)) for one in EXAMPLES],
 )
-def test_the_page_is_true(example: Example, gateway: GatewayProcess, tmp_path: Path) -> None:
+def test_the_page_is_true(example: Example, gateway: WatchedGateway, tmp_path: Path) -> None:
     """Each example runs to its end, and prints every line that the page shows, in that order."""
     (tmp_path / "out.mp4").write_bytes(b"rendered" * 1000)
     target = gateway.target(LENIENT if "unsigned" in example.words else STRICT)

@@ -14,9 +14,11 @@ from botocore.config import Config
 from minio import Minio
 from minio.error import S3Error
 
-from tests.clients.drivers import Failed, Rclone, S3cmd
-from tests.clients.gateway_process import BUCKET, LENIENT, STRICT, GatewayProcess, Target
+from tests.clients.drivers import Failed
+from tests.clients.gateway import BUCKET, LENIENT, STRICT, WatchedGateway
+from tests.clients.programs import Rclone, S3cmd
 from tests.conftest import REGION, s3_client
+from tests.gateway_process import Target
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def boto3_client(target: Target, **config: Any) -> Any:
     )
 
 
-def test_boto3_deletes_of_many(gateway: GatewayProcess, s3: Any, place: str) -> None:
+def test_boto3_deletes_of_many(gateway: WatchedGateway, s3: Any, place: str) -> None:
     """A batch with the token deletes; one with a lower token raises nothing and names each object in `Errors`."""
     keys = [f"{place}/a", f"{place}/b"]
     for key in keys:
@@ -58,7 +60,7 @@ def test_boto3_deletes_of_many(gateway: GatewayProcess, s3: Any, place: str) -> 
 
 
 @pytest.mark.parametrize(("token", "status"), [("34", 200), ("33", 412)])
-def test_boto3_presigned_put(gateway: GatewayProcess, place: str, token: str, status: int) -> None:
+def test_boto3_presigned_put(gateway: WatchedGateway, place: str, token: str, status: int) -> None:
     """A presigned URL holds to the token it was made with, and to nothing else: without its header it is refused."""
     client = boto3_client(gateway.target(STRICT), signature_version="s3v4")
     wanted = {"Bucket": BUCKET, "Key": f"{place}/a", "Metadata": {"fencing-token": token}}
@@ -71,7 +73,7 @@ def test_boto3_presigned_put(gateway: GatewayProcess, place: str, token: str, st
         assert http.request("PUT", url, body=b"rendered", headers={**said, "X-Fencing-Token": "99"}).status == 400
 
 
-def test_boto3_presigned_by_default_is_not_taken(gateway: GatewayProcess, place: str) -> None:
+def test_boto3_presigned_by_default_is_not_taken(gateway: WatchedGateway, place: str) -> None:
     """Without `signature_version`, boto3 presigns with Signature Version 2: the gateway says what it takes."""
     client = boto3_client(gateway.target(STRICT))
     url = client.generate_presigned_url("put_object", {"Bucket": BUCKET, "Key": f"{place}/a"})
@@ -82,7 +84,7 @@ def test_boto3_presigned_by_default_is_not_taken(gateway: GatewayProcess, place:
     assert b"Please use AWS4-HMAC-SHA256" in answer.data
 
 
-def test_minio_has_no_place_for_a_header(gateway: GatewayProcess, place: str, small_file: Path) -> None:
+def test_minio_has_no_place_for_a_header(gateway: WatchedGateway, place: str, small_file: Path) -> None:
     """What minio-py is given as metadata becomes user metadata, whatever its name: no token goes along."""
     target = gateway.target(STRICT)
     client = Minio(
@@ -105,7 +107,7 @@ def test_minio_has_no_place_for_a_header(gateway: GatewayProcess, place: str, sm
 
 @pytest.mark.services
 def test_rclone_by_default_tries_three_times(
-    gateway: GatewayProcess, place: str, small_file: Path, tmp_path: Path
+    gateway: WatchedGateway, place: str, small_file: Path, tmp_path: Path
 ) -> None:
     """rclone repeats whatever has failed, also what is final, unless it is told `--retries 1`."""
     rclone = Rclone(gateway.target(LENIENT), tmp_path)
@@ -116,7 +118,7 @@ def test_rclone_by_default_tries_three_times(
 
 
 @pytest.mark.services
-def test_rclone_sets_times_by_a_copy(gateway: GatewayProcess, place: str, small_file: Path, tmp_path: Path) -> None:
+def test_rclone_sets_times_by_a_copy(gateway: WatchedGateway, place: str, small_file: Path, tmp_path: Path) -> None:
     """An object that is there already gets a new time by a copy onto itself, which bears no metadata: 428."""
     rclone = Rclone(gateway.target(STRICT), tmp_path)
     command = ["rclone", "copyto", "--retries", "1", "--metadata", "--metadata-set", "fencing-token=34"]
@@ -130,7 +132,7 @@ def test_rclone_sets_times_by_a_copy(gateway: GatewayProcess, place: str, small_
 
 @pytest.mark.services
 def test_s3cmd_sets_an_acl_after_a_copy(
-    gateway: GatewayProcess, s3: Any, place: str, small_file: Path, tmp_path: Path
+    gateway: WatchedGateway, s3: Any, place: str, small_file: Path, tmp_path: Path
 ) -> None:
     """s3cmd's copy bears the token and is made; the ACL that it sets then bears none: refused, exit status 1."""
     s3cmd = S3cmd(gateway.target(STRICT), tmp_path)
@@ -154,7 +156,7 @@ OF_THE_FENCE = {"x-fencing-object-key", "x-fencing-object-token"}
 
 
 @pytest.mark.parametrize("said", METADATA, ids=lambda said: ",".join(said) or "none")
-def test_metadata_as_at_the_store(gateway: GatewayProcess, s3: Any, place: str, said: dict[str, Any]) -> None:
+def test_metadata_as_at_the_store(gateway: WatchedGateway, s3: Any, place: str, said: dict[str, Any]) -> None:
     """Objects put through the gateway, fenced or not, show the same headers as those put at the store."""
     store = s3_client(gateway.store.url, gateway.store.credentials)
     name = secrets.token_hex(4)

@@ -1,4 +1,4 @@
-"""A gateway as its users run it: the command, in a process of its own, over a configuration file and an embedded store.
+"""The gateway that all clients speak to: three clients, two rules, an embedded store.
 
 What it did is read from its log, one line a request: how often a client really asked, and what it was answered.
 """
@@ -8,23 +8,21 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 from urllib.parse import urlsplit
 
 from gateway.s3.sigv4 import Credentials
 from tests.conftest import s3_client
+from tests.gateway_process import GatewayProcess, Target, serve
 
 MAX_CONCURRENT_REQUESTS = 16
-START_TIMEOUT_S, STOP_TIMEOUT_S, LOG_TIMEOUT_S = 60, 40, 30
+LOG_TIMEOUT_S = 30
 STRICT = Credentials("RENDERER", "renderer-secret")
 LENIENT = Credentials("LENIENT", "lenient-secret")
 LIMITED = Credentials("LIMITED", "limited-secret")
@@ -32,17 +30,7 @@ BUCKET = "studio"
 
 CONFIGURATION = f"""
 [s3]
-listen = "127.0.0.1:0"
 max_concurrent_requests = {MAX_CONCURRENT_REQUESTS}
-
-[control]
-listen = "127.0.0.1:0"
-
-[upstream]
-directory = "store"
-
-[store]
-url = "sqlite:gateway.db"
 
 [[client]]
 access_key = "{STRICT.access_key}"
@@ -70,36 +58,30 @@ without_token = "require"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """An S3 endpoint and who calls it."""
-
-    url: str
-    credentials: Credentials
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).netloc
-
-
 class RequestLog:
     """The gateway's log, read as it is written."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
         self._lines: list[dict[str, Any]] = []
         self._news = threading.Condition()
-        self._thread = threading.Thread(target=self._read, args=(stream,), name="gateway log", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="gateway log", daemon=True)
         self._thread.start()
 
-    def _read(self, stream: Any) -> None:
-        for line in stream:
+    def _read(self) -> None:
+        for line in self._stream:
             try:
                 entry = json.loads(line)
             except ValueError:
-                entry = {"event": "not-json", "line": line.decode(errors="replace")}
+                entry = {"event": "not-json", "line": line}
             with self._news:
                 self._lines.append(entry)
                 self._news.notify_all()
+
+    def close(self) -> None:
+        """Its writer has ended."""
+        self._thread.join(LOG_TIMEOUT_S)
+        self._stream.close()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -115,47 +97,35 @@ class RequestLog:
             return self._lines[mark:]
 
 
-class GatewayProcess:
-    """One running gateway."""
+class WatchedGateway(GatewayProcess):
+    """A running gateway whose log is read."""
+
+    lines: RequestLog
+    store: Target
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        (directory / "gateway.toml").write_text(CONFIGURATION)
-        environ = {n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "FENCING_"))}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", "--config", "gateway.toml"],
-            cwd=directory,
-            env={**environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        self.log = RequestLog(self._process.stderr)
-        try:
-            started = self.log.wait(0, lambda lines: self._has_started(lines))
-        except BaseException:
-            self.stop()
-            raise
-        port = next(line["s3_port"] for line in started if line["event"] == "started")
-        self.url = f"http://127.0.0.1:{port}"
-        pair = json.loads((directory / "store" / "s3.json").read_bytes())["identities"][0]["credentials"][0]
-        ports = json.loads((directory / "store" / "ports.json").read_bytes())
+        super().__init__(directory, configuration=CONFIGURATION)
+
+    def _serve(self) -> subprocess.Popen[str]:
+        process = serve(self.directory, *self._sets, stderr=subprocess.PIPE, **self._environ)
+        assert process.stderr is not None
+        self.lines = RequestLog(process.stderr)
+        return process
+
+    def log(self) -> str:
+        return "\n".join(json.dumps(line) for line in self.lines.since(0))
+
+    def start(self) -> Self:
+        super().start()
+        pair = json.loads((self.directory / "store" / "s3.json").read_bytes())["identities"][0]["credentials"][0]
+        ports = json.loads((self.directory / "store" / "ports.json").read_bytes())
         self.store = Target(f"http://127.0.0.1:{ports['s3']}", Credentials(pair["accessKey"], pair["secretKey"]))
+        return self
 
-    def _has_started(self, lines: list[dict[str, Any]]) -> bool:
-        assert self._process.poll() is None, lines
-        return any(line["event"] == "started" for line in lines)
-
-    def stop(self) -> None:
-        """Drain and end it; its embedded store ends with it."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            assert self._process.stderr is not None
-            self._process.stderr.close()
+    def end(self) -> int:
+        status = super().end()
+        self.lines.close()
+        return status
 
     def target(self, credentials: Credentials) -> Target:
         return Target(self.url, credentials)
@@ -163,8 +133,8 @@ class GatewayProcess:
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[dict[str, Any]]]:
         """A list that holds, once the block has ended, each request that was answered within it."""
-        self._caught_up(len(self.log))
-        mark, lines = len(self.log), list[dict[str, Any]]()
+        self._caught_up(len(self.lines))
+        mark, lines = len(self.lines), list[dict[str, Any]]()
         yield lines
         lines.extend(line for line in self._caught_up(mark) if line["event"] == "request")
 
@@ -175,14 +145,14 @@ class GatewayProcess:
         connection.request("GET", f"/{name}")
         connection.getresponse().read()
         connection.close()
-        lines = self.log.wait(mark, lambda lines: any(line.get("bucket") == name for line in lines))
+        lines = self.lines.wait(mark, lambda lines: any(line.get("bucket") == name for line in lines))
         return [line for line in lines if line.get("bucket") != name]
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
         """Within the block as many requests are under way as the gateway serves: each further one is 503 SlowDown."""
         client = s3_client(self.url, STRICT, signature_version="s3v4")
-        mark, busy = len(self.log), list[socket.socket]()
+        mark, busy = len(self.lines), list[socket.socket]()
         try:
             for number in range(MAX_CONCURRENT_REQUESTS):
                 place = {"Bucket": BUCKET, "Key": f"busy/{number}"}
@@ -192,7 +162,7 @@ class GatewayProcess:
             for connection in busy:
                 connection.close()
             client.close()
-            self.log.wait(mark, lambda lines: sum(_is_busy(line) for line in lines) >= len(busy))
+            self.lines.wait(mark, lambda lines: sum(_is_busy(line) for line in lines) >= len(busy))
 
 
 def _is_busy(line: dict[str, Any]) -> bool:
