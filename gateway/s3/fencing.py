@@ -45,14 +45,8 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
     spoken = _spoken(headers.names)
     if not spoken:
         return NOTHING_CLAIMED
+    refuse_reserved(headers)
     for name in spoken:
-        if name not in SPOKEN:
-            raise Malformed(
-                Reason.KEY_INVALID,
-                f"User metadata that begins with {META!r} belongs to the gateway; only {META_TOKEN} and {META_KEY} "
-                "may be sent. Choose another name.",
-                argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
-            )
         if signed is not None and name not in signed:
             raise Malformed(
                 Reason.NOT_SIGNED,
@@ -66,6 +60,19 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
         None if token is None else parse_token(token[1], token[0]),
         None if key is None else parse_key(key[1], key[0]),
     )
+
+
+def refuse_reserved(headers: Headers) -> None:
+    """Raises `Malformed` (KeyInvalid) for user metadata whose names the gateway keeps for itself, also where no fence
+    is enforced: passed, it would forge a fence; left out, it would be lost in silence."""
+    for name in _spoken(headers.names):
+        if name not in SPOKEN:
+            raise Malformed(
+                Reason.KEY_INVALID,
+                f"User metadata that begins with {META!r} belongs to the gateway; only {META_TOKEN} and {META_KEY} "
+                "may be sent. Choose another name.",
+                argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
+            )
 
 
 @lru_cache(maxsize=256)

@@ -73,6 +73,12 @@ def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
     return objects, quiet
 
 
+def names_output(body: bytes) -> bool:
+    """Whether a RestoreObject request wants its results written to another place (type SELECT, OutputLocation). Raises
+    `S3Error` (MalformedXML): what cannot be read might say so."""
+    return any(_local(element).lower() == "outputlocation" for element in _parse(body).iter())
+
+
 def render_batch(objects: Iterable[BatchObject]) -> bytes:
     """A DeleteObjects request for these objects, not quiet: the gateway wants to know of each."""
     parts = [

@@ -16,7 +16,7 @@ from gateway.core.errors import FenceError, Malformed, Reason, Refused, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, Ruleset, Token, WithoutToken, agree, key_of_object
 from gateway.s3.claim import UNSIGNED_PAYLOAD
 from gateway.s3.errors import S3Error
-from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed
+from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, refuse_reserved
 from gateway.s3.forward import forwarded_headers, forwarded_query
 from gateway.s3.operations import Body, Effect, Fences, Operation, recognise
 from gateway.s3.payload import payload_spec
@@ -29,10 +29,11 @@ from gateway.server.clients import Caller, Clients
 from gateway.server.cross_origin import ALLOWED, cross_origin
 from gateway.server.http import ClientGone, Reply
 from gateway.service.batches import Batches
-from gateway.service.copies import SOURCE, copy_source, prepare_copy
+from gateway.service.copies import SOURCE, copy_source
 from gateway.service.misreadings import refuse_misfiled, refuse_misread
+from gateway.service.observed import ObservedUploads
 from gateway.service.refusals import refuse_our_own_fault, unavailable
-from gateway.service.uploads import Uploads
+from gateway.service.uploads import Uploads, take_binding
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.stores.base import EventKind, Store, StoreUnavailable, Upload
@@ -76,6 +77,7 @@ class S3Handler:
         self._writes = writes
         self._uploads = uploads
         self._batches = batches
+        self._observed = ObservedUploads()
         self._upstream = writes.upstream
         self._store: Store = writes.fences.store
         self._progress = progress
@@ -286,9 +288,13 @@ class _Call(Answers):
         if mapping.rule.mode is Mode.ENFORCE:
             result = await self._enforced(write, self._claimed())
         else:
+            refuse_reserved(head.headers)
             if mapping.rule.mode is Mode.OBSERVE:
                 await self._observe(write)
-            result = await self._unfenced(write)
+            result = await self._gateway._writes.unfenced(write)
+            if mapping.rule.mode is Mode.OBSERVE:
+                would_refuse = self.record.decision == "would-refuse"
+                self._gateway._observed.seen(write, result, would_refuse=would_refuse)
         enforced = mapping.rule.mode is Mode.ENFORCE
         await self._let_pages_read(result)
         self.send_result(operation, result, write.key if enforced else None, write.token)
@@ -335,7 +341,7 @@ class _Call(Answers):
         gateway._clients.authorise_key(self.caller, write.key, write.token)
         self._require_token(write)
         if upload is None and write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
-            return await self._unfenced(write)
+            return await self._gateway._writes.unfenced(write)
         self.record.decision = "admitted"
         if upload is not None:
             if operation.effect is Effect.DISCARD:
@@ -345,8 +351,6 @@ class _Call(Answers):
             return await gateway._uploads.complete(write, upload)
         if operation.effect is Effect.STAGE:
             return await gateway._uploads.create(write)
-        if operation.name == "CopyObject":
-            await prepare_copy(gateway._upstream, write)
         return await gateway._writes.fenced(write)
 
     async def _bound(self, write: Write, said: Claimed) -> Upload | None:
@@ -357,11 +361,6 @@ class _Call(Answers):
             if said.token is not None or write.rule.without_token is not WithoutToken.ALLOW:
                 raise
             return None
-
-    async def _unfenced(self, write: Write) -> Result:
-        if write.operation.name == "CopyObject":
-            await prepare_copy(self._gateway._upstream, write)
-        return await self._gateway._writes.unfenced(write)
 
     def _require_token(self, write: Write) -> None:
         if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.REQUIRE:
@@ -377,11 +376,13 @@ class _Call(Answers):
         """What enforcement would have said, on a shadow floor; nothing is refused, whatever fails."""
         gateway = self._gateway
         try:
-            said = self._claimed()
-            self._named(write, said)
+            if not self._named_as_enforced(write, self._claimed()):
+                return
             self.record.fence_key, self.record.token = write.key, write.token or None
             gateway._clients.authorise_key(self.caller, write.key, write.token)
             self._require_token(write)
+            if write.operation.effect is Effect.DISCARD:
+                return
             fence = await gateway._store.raise_shadow(write.key, write.token)
             self.record.floor = fence.shadow_floor
             if write.token < fence.shadow_floor:
@@ -394,6 +395,17 @@ class _Call(Answers):
             self.remember(EventKind.WOULD_REFUSE, error, write.cause)
         except StoreUnavailable:
             self.record.reason = Reason.STORE_UNAVAILABLE.value
+
+    def _named_as_enforced(self, write: Write, said: Claimed) -> bool:
+        """Give `write` the key and token that it would have; False where nobody knows: an upload of before the start.
+        Raises `Malformed`."""
+        if write.operation.fences is not Fences.UPLOAD:
+            self._named(write, said)
+        elif upload := self._gateway._observed.of(write):
+            take_binding(write, said, upload)
+        else:
+            return False
+        return True
 
     # --- batches
 

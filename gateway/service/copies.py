@@ -12,7 +12,7 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
 from gateway.service.refusals import cannot_look, unavailable
 from gateway.service.values import Write
-from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 SOURCE = "x-amz-copy-source"
 _SOURCE_CUSTOMER_KEY = "x-amz-copy-source-server-side-encryption-customer-"
@@ -95,15 +95,8 @@ async def _head_source(
         for name, value in write.head.headers.pairs
         if name.startswith(_SOURCE_CUSTOMER_KEY)
     )
-    try:
-        response = await upstream.read(UpstreamRequest("HEAD", bucket, raw_key, query, headers, EMPTY_SHA256))
-        response.close()
-    except (UpstreamNotReached, UpstreamLost) as error:
-        raise unavailable(str(error)) from error
+    request = UpstreamRequest("HEAD", bucket, raw_key, query, headers, EMPTY_SHA256)
+    response = await head_of(upstream, request, "the copy's source")
     if response.status == 404:
         raise S3Error("NoSuchKey", "The specified key does not exist.", Key=unquote(raw_key))
-    if response.status == 403:
-        raise S3Error("AccessDenied", "Access Denied")
-    if response.status != 200:
-        raise cannot_look(response.status, "the copy's source")
     return response.headers

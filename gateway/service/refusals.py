@@ -27,6 +27,13 @@ def cannot_look(status: int, what: str) -> Exception:
     """A HEAD was answered neither with an object nor with its absence: final where the request itself is at fault."""
     if status in (400, 414):
         return S3Error("InvalidRequest", f"The object store answers {status} to a HEAD of {what}.")
+    if status == 403:
+        return S3Error(
+            "AccessDenied",
+            f"Access Denied. The object store lets nobody look at {what} with the gateway's credentials ([upstream] in "
+            "its settings): they need s3:GetObject on it and s3:ListBucket on its bucket, without which a store may "
+            "answer 403 for what is not there.",
+        )
     return unavailable(f"it answers {status} to a HEAD of {what}")
 
 
@@ -85,6 +92,17 @@ def another_key(write: Write, owner: str) -> FenceError:
         key=owner,
         token=write.token or None,
         argument=("X-Fencing-Key", write.key),
+    )
+
+
+def output_elsewhere(key: FencingKey, token: int) -> FenceError:
+    """A RestoreObject that would write its results to a place of its own choosing."""
+    return Refused(
+        Reason.OPERATION_NOT_FENCED,
+        "A RestoreObject with an OutputLocation would write objects that no fence covers; the gateway does not pass "
+        "it. Restore the object without one, and read it then.",
+        key=key,
+        token=token or None,
     )
 
 

@@ -16,8 +16,8 @@ from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
 from gateway.s3.fencing import object_state
 from gateway.s3.forward import forwarded_headers, forwarded_query
 from gateway.s3.payload import Tail, TrailerEncoder
-from gateway.s3.xml import error_code, find_text
-from gateway.service.refusals import cannot_look, unavailable
+from gateway.s3.xml import error_code, find_text, names_output
+from gateway.service.refusals import cannot_look, output_elsewhere, refuse_our_own_fault, unavailable
 from gateway.service.values import Body, Result, Write
 from gateway.upstream.base import (
     EMPTY_SHA256,
@@ -63,6 +63,15 @@ def request_of(
     return UpstreamRequest(
         head.method, write.bucket, head.raw_key, forwarded_query(head), (*headers, *extra), payload_sha256
     )
+
+
+async def read_body(write: Write) -> bytes:
+    """The whole body, verified; empty where there is none. Raises `S3Error`, and `Refused` (OperationNotFenced) for
+    what only the body tells: that the operation would write to another place than the fenced one."""
+    data = await write.body.read() if write.body is not None else b""
+    if write.operation.name == "RestoreObject" and data and names_output(data):
+        raise output_elsewhere(write.key, write.token)
+    return data
 
 
 async def send_at_hand(upstream: Upstream, request: UpstreamRequest, data: bytes, timeout_s: float) -> Result:
@@ -150,7 +159,7 @@ async def deliver(
         if body is not None and body.length > small_body_bytes:
             request = request_of(write, payload_sha256=body.sha256)
             return await stream(upstream, request, body, commit, timeout_s, keep_trailer=keep_trailer)
-        data = await body.read() if body is not None else b""
+        data = await read_body(write)
         extra = body.checksum_headers() if body is not None else ()
         request = request_of(write, extra=extra, payload_sha256=body.sha256 if body else EMPTY_SHA256)
         commit()
@@ -177,19 +186,37 @@ _CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
 
 
 async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tuple[str, str]]]:
-    """The present state of the written object, and its head's fields. Raises `TryAgain` (UpstreamUnavailable)."""
+    """The present state of the written object, and its head's fields. Raises what `head_of` raises."""
     headers = tuple((n, v) for n, v in write.head.headers.pairs if n.startswith(_CUSTOMER_KEY))
     request = UpstreamRequest("HEAD", write.bucket, write.head.raw_key, "", headers, EMPTY_SHA256)
+    response = await head_of(upstream, request, "the object")
+    state = ABSENT if response.status == 404 else object_state(response.headers)
+    return state, response.headers
+
+
+async def head_of(upstream: Upstream, request: UpstreamRequest, what: str) -> UpstreamResponse:
+    """The answer to a HEAD: 200, or 404 where there is no such object. Raises `TryAgain` (UpstreamUnavailable), and
+    `S3Error` where asking again would not help."""
     try:
         response = await upstream.read(request)
         response.close()
+        if response.status == 403:
+            refuse_our_own_fault(await _code_of_get(upstream, request))
     except (UpstreamNotReached, UpstreamLost) as error:
         raise unavailable(str(error)) from error
-    if response.status == 404:
-        return ABSENT, response.headers
-    if response.status != 200:
-        raise cannot_look(response.status, "the object")
-    return object_state(response.headers), response.headers
+    if response.status not in (200, 404):
+        raise cannot_look(response.status, what)
+    return response
+
+
+async def _code_of_get(upstream: Upstream, head: UpstreamRequest) -> str | None:
+    """The error code that a GET brings where a HEAD, which has no body, brings none. Raises `UpstreamLost` or
+    `UpstreamNotReached`."""
+    response = await upstream.read(replace(head, method="GET", headers=(*head.headers, ("range", "bytes=0-0"))))
+    try:
+        return error_code(await response.read(MAX_ANSWER_BYTES)) if response.status >= 400 else None
+    finally:
+        response.close()
 
 
 async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:

@@ -105,26 +105,7 @@ class Uploads:
             raise store_unavailable(error) from error
         if upload is None:
             raise no_such_upload(upload_id)
-        key = FencingKey(upload.fence_key)
-        for named in (claimed.key, write.key if write.ruled else None):
-            if named is not None and named != key:
-                raise Malformed(
-                    Reason.KEY_MISMATCH,
-                    f"This upload was created under the fencing key {key!r}, the request names {named!r}.",
-                    key=key,
-                    token=claimed.token,
-                    argument=("X-Fencing-Key", named),
-                )
-        if claimed.token is not None and claimed.token != upload.token:
-            raise Malformed(
-                Reason.TOKEN_INVALID,
-                f"This upload was created with token {upload.token or 'none'}, the request bears {claimed.token}. An "
-                "upload belongs to one token: begin a new one.",
-                key=key,
-                token=claimed.token,
-                argument=("X-Fencing-Token", str(claimed.token)),
-            )
-        write.key, write.token, write.named = key, Token(upload.token), True
+        take_binding(write, claimed, upload)
         return upload
 
     async def part(self, write: Write) -> Result:
@@ -313,6 +294,30 @@ class Uploads:
         return Passage(
             self._fences, live, entry, write.token, self._fences.timing.settle_timeout_assembly_s, write.request_id
         )
+
+
+def take_binding(write: Write, claimed: Claimed, upload: Upload) -> None:
+    """Let `write` take key and token of the upload that it names. Raises `Malformed` where the request names others."""
+    key = FencingKey(upload.fence_key)
+    for named in (claimed.key, write.key if write.ruled else None):
+        if named is not None and named != key:
+            raise Malformed(
+                Reason.KEY_MISMATCH,
+                f"This upload was created under the fencing key {key!r}, the request names {named!r}.",
+                key=key,
+                token=claimed.token,
+                argument=("X-Fencing-Key", named),
+            )
+    if claimed.token is not None and claimed.token != upload.token:
+        raise Malformed(
+            Reason.TOKEN_INVALID,
+            f"This upload was created with token {upload.token or 'none'}, the request bears {claimed.token}. An "
+            "upload belongs to one token: begin a new one.",
+            key=key,
+            token=claimed.token,
+            argument=("X-Fencing-Token", str(claimed.token)),
+        )
+    write.key, write.token, write.named = key, Token(upload.token), True
 
 
 def _success(upload: Upload, etag: str, headers: list[tuple[str, str]]) -> Result:

@@ -33,6 +33,7 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_metadata
 from gateway.s3.forward import own_conditions
 from gateway.s3.xml import find_text, render_copy_result
+from gateway.service.copies import prepare_copy
 from gateway.service.fences import Fences, LiveGate, Passage
 from gateway.service.objects import ObjectEntry, Objects
 from gateway.service.refusals import (
@@ -44,7 +45,16 @@ from gateway.service.refusals import (
     store_unavailable,
     unavailable,
 )
-from gateway.service.sending import deliver, keeps_versions, look, request_of, send_at_hand, stream, with_etag
+from gateway.service.sending import (
+    deliver,
+    keeps_versions,
+    look,
+    read_body,
+    request_of,
+    send_at_hand,
+    stream,
+    with_etag,
+)
 from gateway.service.values import Result, Write
 from gateway.stores.base import StoreUnavailable, Upload, UploadState
 from gateway.upstream.base import (
@@ -125,6 +135,8 @@ class Writes:
 
     async def unfenced(self, write: Write) -> Result:
         """A write that no fence covers: as it came. Raises `S3Error`, `TryAgain`."""
+        if write.operation.name == "CopyObject":
+            await prepare_copy(self.upstream, write)
         entry = self.objects.pin(write.bucket, write.object_key)
         entry.state = None
         try:
@@ -143,12 +155,14 @@ class Writes:
     async def fenced(self, write: Write) -> Result:
         """A write through its gate. Raises `FenceError` or `S3Error`."""
         async with self.admitted(write) as (live, entry):
+            if write.operation.name == "CopyObject":
+                await prepare_copy(self.upstream, write)
             admitted = await self._conditioned(write, live, entry)
             if isinstance(admitted, Result):
                 return admitted
             if write.body is not None and write.body.length > self.small_body_bytes:
                 return await self._streamed(admitted)
-            data = await write.body.read() if write.body is not None else b""
+            data = await read_body(write)
             return await self._at_hand(admitted, data)
 
     @asynccontextmanager

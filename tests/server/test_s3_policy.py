@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.core.keys import Mode, WithoutToken
 from gateway.stores.base import EventKind, StoreUnavailable
 from gateway.stores.memory import MemoryStore
@@ -53,6 +55,67 @@ async def test_observe_moves_no_floor_and_remembers_what_it_would_have_refused()
         fence = await rig.fence("watched")
         assert (fence.floor, fence.shadow_floor) == (0, 34)
         assert [event.token for event in await rig.events("watched", EventKind.WOULD_REFUSE)] == [32, 33]
+
+
+async def test_observe_judges_parts_and_complete_by_their_upload() -> None:
+    """R6, R11: they take key and token from it as if it were enforced, and what nobody can know is not judged."""
+    async with running(rules=RULES) as rig:
+        watched = f"/{BUCKET}/watched/o"
+        mine = await begun(rig, "watched/o", 33)
+        part = f"{watched}?partNumber=1&uploadId={mine}"
+        assert (await rig.ask("PUT", part, (), b"one")).status == 200
+        assert await would_refuse(rig) == []
+        await rig.put("watched/o", b"B", 34)
+        unknown = await begun(rig, "watched/o", None)
+        assert await would_refuse(rig) == [("TokenRequired", "CreateMultipartUpload")]
+        etag = (await rig.ask("PUT", part, (), b"one")).header("etag")
+        await rig.ask("PUT", part, [("x-fencing-token", "35")], b"one")
+        await rig.ask("PUT", f"{watched}?partNumber=1&uploadId={unknown}", (), b"one")
+        parts = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+        complete = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        assert (await rig.ask("POST", f"{watched}?uploadId={mine}", (), complete)).status == 200
+        assert (await rig.ask("POST", f"{watched}?uploadId={mine}", (), complete)).code == "NoSuchUpload"
+        aborted = await begun(rig, "watched/o", 34)
+        await rig.put("watched/o", b"C", 40)
+        assert (await rig.ask("DELETE", f"{watched}?uploadId={aborted}")).status == 204
+        assert (await rig.ask("DELETE", f"{watched}?uploadId={unknown}")).status == 204
+        assert await would_refuse(rig) == [
+            ("TokenRequired", "CreateMultipartUpload"),
+            ("StaleToken", "UploadPart"),
+            ("TokenInvalid", "UploadPart"),
+            ("StaleToken", "CompleteMultipartUpload"),
+        ]
+        assert not rig.gateway.handler._observed._uploads
+        assert (await rig.fence("watched")).floor == 0
+
+
+async def begun(rig: Rig, key: str, token: int | None) -> str:
+    """Begin an upload; answers its id."""
+    said = () if token is None else [("x-fencing-token", str(token))]
+    body = (await rig.ask("POST", f"/{BUCKET}/{key}?uploads", said, b"")).body
+    return body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+
+
+async def would_refuse(rig: Rig) -> list[tuple[str, str]]:
+    """What enforcement would have refused, in its order: reason and operation."""
+    events = reversed(await rig.events("watched", EventKind.WOULD_REFUSE))
+    return [(event.detail.partition(": ")[0], event.detail.partition(": ")[2].partition(" ")[0]) for event in events]
+
+
+@pytest.mark.parametrize("key", ["watched/o", "off/o", "open/j/o", "renders/j/o"])
+async def test_metadata_that_is_the_gateways_is_refused_in_every_mode(key: str) -> None:
+    """Passed it would forge a fence, left out it would be lost in silence; what speaks to the fence is heard or not."""
+    async with running(rules=RULES) as rig:
+        for name in ("x-amz-meta-fencing-nonce", "x-amz-meta-fencing-project"):
+            answer = await rig.put(key, b"x", None, (name, "mine"))
+            assert (answer.status, answer.xml["FencingReason"]) == (400, "KeyInvalid")
+            assert answer.xml["ArgumentName"] == name
+        assert rig.upstream.writes == []
+        assert (await rig.put(key, b"x", None, ("x-amz-meta-fencing-token", "7"))).status == 200
+        assert (
+            await rig.put(key, b"x", None, ("x-amz-meta-mine", "7"), ("x-amz-meta-fencing-token", "7"))
+        ).status == 200
+        assert dict(rig.stored(key).metadata)["x-amz-meta-mine"] == "7"
 
 
 class _NoShadow(MemoryStore):

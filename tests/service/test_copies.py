@@ -8,8 +8,10 @@ import pytest
 
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
-from gateway.service.copies import copy_source, prepare_copy
+from gateway.service.copies import copy_source
 from gateway.service.fences import Timing
+from gateway.upstream.base import UpstreamRequest
+from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
@@ -19,7 +21,6 @@ CUSTOM = (("x-amz-meta-colour", "blue"), ("content-type", "video/mp4"), ("cache-
 async def copy(r, token: int, key: str, source: str = f"{BUCKET}/{JOB}", **headers: str):
     fields = [("x-amz-copy-source", source), *((n.replace("_", "-"), v) for n, v in headers.items())]
     write = r.write("PUT", key, token, None, headers=fields)
-    await prepare_copy(r.upstream, write)
     return await (r.writes.fenced(write) if token else r.writes.unfenced(write))
 
 
@@ -50,10 +51,16 @@ def test_a_source_that_changes_in_between_is_not_copied() -> None:
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A", headers=CUSTOM)
-        write = r.write("PUT", "renders/k/copy", 7, None, headers=[("x-amz-copy-source", f"{BUCKET}/{JOB}")])
-        await prepare_copy(r.upstream, write)
-        await r.put(33, b"A2", headers=CUSTOM)
-        assert (await refusal(r.writes.fenced(write))).reason is Reason.STATE_MOVED
+        read = r.upstream.read
+
+        async def reading_too_early(request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+            head = await read(request, body)
+            if r.data() == b"A":
+                await r.put(33, b"A2", headers=CUSTOM)
+            return head
+
+        r.upstream.read = reading_too_early
+        assert (await refusal(copy(r, 7, "renders/k/copy"))).reason is Reason.STATE_MOVED
         assert r.data("renders/k/copy") is None
 
     run(main())

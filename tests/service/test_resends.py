@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.errors import Outcome, Reason
+from gateway.core.errors import FenceError, Outcome, Reason
 from gateway.s3.errors import S3Error
 from gateway.service.fences import Timing
 from gateway.service.writes import MAX_RESENDS
@@ -176,7 +176,7 @@ def test_an_object_that_cannot_be_looked_at_is_not_taken_for_absent() -> None:
     async def main() -> None:
         r = await rig()
         await elsewhere(r, 33, b"A")
-        for status in (500, 403, None):
+        for status in (500, None):
 
             async def failing(request, body=b"", status=status):
                 if status is None:
@@ -186,6 +186,48 @@ def test_an_object_that_cannot_be_looked_at_is_not_taken_for_absent() -> None:
             r.upstream.read = failing
             assert (await refusal(r.delete(33))).reason is Reason.UPSTREAM_UNAVAILABLE
         assert r.data() == b"A"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("AccessDenied", "AccessDenied"),
+        ("InvalidAccessKeyId", Reason.UPSTREAM_UNAVAILABLE),
+        ("ExpiredToken", Reason.UPSTREAM_UNAVAILABLE),
+        (None, "AccessDenied"),
+    ],
+)
+@pytest.mark.parametrize("what", ["object", "source"])
+def test_an_object_that_nobody_may_look_at_is_forbidden(code, told, what) -> None:
+    """A HEAD does not say why, so a GET is asked: final where the store forbids it, to be tried again where the
+    gateway's own credentials are at fault."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        asked = []
+
+        async def forbidding(request, body=b""):
+            asked.append((request.method, dict(request.headers).get("range")))
+            document = b"" if request.method == "HEAD" else f"<Error><Code>{code}</Code></Error>".encode()
+            if code is None and request.method == "GET":
+                return MemoryResponse(206, [], b"A")
+            return MemoryResponse(403, [], document)
+
+        r.upstream.read = forbidding
+        if what == "object":
+            await elsewhere(r, 33, b"B")
+            write = r.delete(33)
+        else:
+            fields = [("x-amz-copy-source", f"{BUCKET}/{JOB}")]
+            write = r.writes.fenced(r.write("PUT", "renders/k/copy", 7, None, headers=fields))
+        with pytest.raises((FenceError, S3Error)) as caught:
+            await write
+        assert told in (getattr(caught.value, "code", None), getattr(caught.value, "reason", None))
+        assert asked == [("HEAD", None), ("GET", "bytes=0-0")]
+        assert "s3:ListBucket" in str(caught.value) or told is Reason.UPSTREAM_UNAVAILABLE
 
     run(main())
 
