@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
-from gateway.service.refusals import cannot_look, unavailable
+from gateway.service.sending import head_of
 from gateway.service.values import Write
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 

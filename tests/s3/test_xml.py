@@ -14,6 +14,7 @@ from gateway.s3.xml import (
     BatchObject,
     error_code,
     find_text,
+    names_output,
     parse_batch,
     parse_batch_result,
     render_batch,
@@ -260,3 +261,25 @@ def test_results_name_the_key() -> None:
 def test_find_text(body: bytes, text: str | None) -> None:
     """The first element of a name is found at any depth and in any namespace; in what is no XML there is none."""
     assert find_text(body, "UploadId") == text
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        (b"<RestoreRequest><Days>1</Days></RestoreRequest>", False),
+        (b"<RestoreRequest><Type>SELECT</Type><OutputLocation/></RestoreRequest>", True),
+        (f'<a:R xmlns:a="{NAMESPACE}"><a:b><a:OutputLocation/></a:b></a:R>'.encode(), True),
+        (b"<OUTPUTLOCATION/>", True),
+    ],
+)
+def test_where_a_restore_would_write(document: bytes, named: bool) -> None:
+    """A place for the results is seen wherever it stands, in whatever namespace and case."""
+    assert names_output(document) is named
+
+
+@pytest.mark.parametrize("document", [b"<Restore", b"plain", b"<!DOCTYPE a><a/>"])
+def test_a_restore_that_cannot_be_read_is_malformed(document: bytes) -> None:
+    """It might name such a place to a more lenient reader."""
+    with pytest.raises(S3Error) as caught:
+        names_output(document)
+    assert caught.value.code == "MalformedXML"
