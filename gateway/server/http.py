@@ -166,7 +166,8 @@ class _Connection(RequestHandler):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._end_bad_body()
-        if self._waiter is None or self._waiter.done():
+        # Over TLS the first bytes may come before aiohttp's task has begun to wait for them.
+        if self._request_count and (self._waiter is None or self._waiter.done()):
             self.head_since = None
         elif self.head_since is None:
             self.head_since = self._loop.time()
