@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -203,12 +204,15 @@ class Rig:
     upstream: Watched
     stream: io.StringIO
     clock: ShiftedClock
+    trust: ssl.SSLContext | None = None
+    """Whom the client believes where the gateway speaks TLS."""
     wires: list[Wire] = field(default_factory=list)
 
     # --- sending
 
     async def wire(self) -> Wire:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.s3_port, limit=1 << 20)
+        tls: dict[str, Any] = {} if self.trust is None else {"ssl": self.trust, "server_hostname": HOST}
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.s3_port, limit=1 << 20, **tls)
         wire = Wire(reader, writer)
         self.wires.append(wire)
         return wire
@@ -281,6 +285,7 @@ async def running(
     clients: Iterable[Client] = (Client(CREDENTIALS),),
     timing: Timing = QUICK,
     capabilities: CapabilitySource | None = None,
+    trust: ssl.SSLContext | None = None,
     **parts: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway on a free port of loopback, by default over stores in memory with one bucket, its log captured."""
@@ -305,7 +310,7 @@ async def running(
         )
     )
     await gateway.start()
-    rig = Rig(gateway, store, watched, stream, clock)
+    rig = Rig(gateway, store, watched, stream, clock, trust)
     try:
         yield rig
     finally:

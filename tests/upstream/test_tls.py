@@ -240,7 +240,7 @@ async def test_the_system_alone_is_not_enough(pair: Pair) -> None:
 
 
 async def test_a_chain_and_an_authority_between(tmp_path: Path) -> None:
-    """A chain that the server shows is followed to the root; the authority between may be the one that is named, too."""
+    """A chain that the server shows is followed to the root; the authority between may also be the one named."""
     root = Authority(tmp_path)
     between = Authority(tmp_path, below=root)
     served = between.issue("127.0.0.1").served
