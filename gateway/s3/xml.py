@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from io import BytesIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from defusedxml.ElementTree import fromstring, iterparse
 
 from gateway.s3.errors import S3Error, xml_text
 
@@ -41,6 +42,17 @@ class BatchError:
     version_id: str | None
     code: str
     message: str
+
+
+def refuse_doctype(body: bytes) -> None:
+    """Raises `S3Error` (MalformedXML) for a document with a DOCTYPE, which could have its reader fetch or unfold what
+    nobody has sent. Looks no further than the root element's name; the rest, and what is no XML, is its reader's."""
+    try:
+        next(iterparse(BytesIO(body.lstrip()), ("start",), forbid_dtd=True), None)
+    except DefusedXmlException as error:
+        raise _malformed() from error
+    except (ParseError, ValueError, LookupError):
+        return
 
 
 def error_code(body: bytes) -> str | None:

@@ -14,6 +14,7 @@ from gateway.clock import Clock
 from gateway.s3.errors import S3Error
 from gateway.s3.payload import PayloadDecoder, PayloadSpec
 from gateway.s3.sigv4 import ChunkSigner
+from gateway.s3.xml import refuse_doctype
 from gateway.server.http import BadFraming, ClientGone
 
 SWEEP_S = 1.0
@@ -58,6 +59,7 @@ class RequestBody:
     __slots__ = (
         "_content",
         "_decoder",
+        "_document",
         "_expects",
         "_progress",
         "_request",
@@ -69,11 +71,18 @@ class RequestBody:
     )
 
     def __init__(
-        self, request: web.BaseRequest, spec: PayloadSpec, signer: Callable[[], ChunkSigner], progress: Progress
+        self,
+        request: web.BaseRequest,
+        spec: PayloadSpec,
+        signer: Callable[[], ChunkSigner],
+        progress: Progress,
+        *,
+        document: bool = False,
     ) -> None:
         self._request = request
         self._content: StreamReader = request.content
         self._decoder: PayloadDecoder | None = None
+        self._document = document
         self._signer = signer
         self._progress = progress
         self._expects = expects_continue(request)
@@ -110,10 +119,16 @@ class RequestBody:
             decoder.finish()
         finally:
             self._progress.forget(self)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._document and payload:
+            refuse_doctype(payload)
+        return payload
 
     async def pieces(self) -> AsyncIterator[list[bytes]]:
-        """The payload as it arrives; ends only when it is verified. Raises `S3Error` or `ClientGone`."""
+        """The payload as it arrives, a document whole; ends only when it is verified. Raises as `read` does."""
+        if self._document:
+            yield [await self.read()]
+            return
         decoder = self._begin()
         try:
             while data := await self._next():

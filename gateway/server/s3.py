@@ -506,7 +506,13 @@ class _Call(Answers):
                 "Your request was too big.",
                 MaxMessageLengthBytes=str(operation.max_body_bytes),
             )
-        self._body = RequestBody(self._request, spec, self._chunk_signer, self._gateway._progress)
+        self._body = RequestBody(
+            self._request,
+            spec,
+            self._chunk_signer,
+            self._gateway._progress,
+            document=operation.body is Body.DOCUMENT,
+        )
         return self._body
 
     def _chunk_signer(self) -> ChunkSigner:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
+from gateway.s3.request import Headers
 from gateway.service.sending import head_of
 from gateway.service.values import Write
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
@@ -53,7 +54,7 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
 
     Raises `S3Error` as S3 would for a bad or absent source; `TryAgain` if it cannot be looked at."""
     headers = write.head.headers
-    if (headers.get("x-amz-metadata-directive") or "COPY").upper() == "REPLACE":
+    if _directive(headers) == "REPLACE":
         return
     source = headers.get(SOURCE) or ""
     bucket, raw_key, query = copy_source(source)
@@ -85,6 +86,20 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
         ("x-amz-metadata-directive", "REPLACE"),
         ("x-amz-copy-source-if-match", etag),
     )
+
+
+def _directive(headers: Headers) -> str:
+    """COPY or REPLACE. A store might take another spelling for either, and then copy the source's fence. Raises
+    `S3Error` as S3 does."""
+    given = headers.all("x-amz-metadata-directive") or ["COPY"]
+    if len(given) > 1 or given[0] not in ("COPY", "REPLACE"):
+        raise S3Error(
+            "InvalidArgument",
+            "Unknown metadata directive.",
+            ArgumentName="x-amz-metadata-directive",
+            ArgumentValue=",".join(given),
+        )
+    return given[0]
 
 
 async def _head_source(

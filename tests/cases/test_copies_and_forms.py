@@ -66,6 +66,21 @@ async def test_directives_of_copies_as_at_the_store(sides: Sides, destination: s
         (await sides.ask(method, "/{b}/" + destination + query)).alike()
 
 
+@pytest.mark.parametrize("given", [["replace"], ["Copy"], ["OTHER"], [""], ["REPLACE", "COPY"], ["REPLACE", "REPLACE"]])
+@pytest.mark.parametrize("destination", ["source", "another", "renders/7/out"])
+async def test_a_directive_that_is_none(rig: Rig, destination: str, given: list[str]) -> None:
+    """Only COPY and REPLACE are any, as on S3: a store that took one for the other would copy the source's fence."""
+    await rig.put("renders/8/source", b"fenced", 8)
+    await rig.put("source", b"data", None)
+    before = rig.stored(destination)
+    for source in ("b/renders/8/source", "b/source"):
+        fields = [("x-amz-copy-source", source), *(("x-amz-metadata-directive", value) for value in given)]
+        answer = await rig.ask("PUT", f"/b/{destination}", [*fields, TOKEN], b"")
+        assert (answer.status, answer.code) == (400, "InvalidArgument")
+        assert answer.xml["Message"] == "Unknown metadata directive."
+        assert rig.stored(destination) == before
+
+
 # --- forms and preflights
 
 

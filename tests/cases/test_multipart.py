@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from xml.sax.saxutils import escape
 
 import pytest
 
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
-from tests.cases.documents import texts
+from tests.cases.documents import completion, texts
 from tests.cases.sides import Sides
 from tests.server.rig import BUCKET, Answer, Pairs, Rig, rule, running
 
@@ -18,15 +17,6 @@ RULES = (rule("renders/{job}/**", "{job}"),)
 PART = b"p" * (5 << 20)
 ODD = "a&b<"
 RAW_ODD = "a%26b%3C"
-
-
-def completion(parts: list[tuple[int, bytes]]) -> bytes:
-    """The document that completes an upload of these parts."""
-    listed = "".join(
-        f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(data).hexdigest()}"</ETag></Part>'
-        for number, data in parts
-    )
-    return f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
 
 
 class Talking(MemoryUpstream):

@@ -17,6 +17,7 @@ from gateway.s3.xml import (
     names_output,
     parse_batch,
     parse_batch_result,
+    refuse_doctype,
     render_batch,
     render_batch_result,
     render_complete_result,
@@ -261,6 +262,43 @@ def test_results_name_the_key() -> None:
 def test_find_text(body: bytes, text: str | None) -> None:
     """The first element of a name is found at any depth and in any namespace; in what is no XML there is none."""
     assert find_text(body, "UploadId") == text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<!DOCTYPE a><a/>",
+        b'<?xml version="1.0"?>\n<!-- -->\n<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>',
+        b"\n <!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>",
+        b"<!--" + b"x" * 100_000 + b"--><!DOCTYPE a><a/>",
+        "<!DOCTYPE a><a/>".encode("utf-16"),
+        b"<!DOCTYPE a><a>",
+    ],
+    ids=["bare", "declared", "entity", "far", "utf-16", "cut"],
+)
+def test_a_doctype_is_refused(body: bytes) -> None:
+    """Whatever stands before it, and however it is encoded."""
+    with pytest.raises(S3Error, match="well-formed"):
+        refuse_doctype(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<a/>",
+        b"<a>" * 200_000,
+        b"<a><!DOCTYPE a></a>",
+        b"<!-- <!DOCTYPE a> --><a/>",
+        b'{"Statement": "<!DOCTYPE a>"}',
+        b'<?xml version="1.0" encoding="no-such"?><a/>',
+        b"\xff\x00",
+    ],
+    ids=["nothing", "root", "deep", "inside", "comment", "json", "encoding", "bytes"],
+)
+def test_what_has_no_doctype_is_its_readers_matter(body: bytes) -> None:
+    """Well-formed or not, XML or not: it passes."""
+    refuse_doctype(body)
 
 
 @pytest.mark.parametrize(

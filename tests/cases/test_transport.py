@@ -1,0 +1,207 @@
+"""Clients on their connections: slow ones, long ones, those that read last; documents too large or with a DOCTYPE."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.s3.sigv4 import Credentials
+from gateway.server import body as body_module
+from gateway.upstream.base import UpstreamRequest
+from gateway.upstream.memory import MemoryResponse, MemoryUpstream
+from tests.cases.documents import completion
+from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before
+from tests.server.rig import BUCKET, CREDENTIALS, Pairs, Rig, rule, running, signed
+
+MIB = 1 << 20
+TOKEN = ("x-fencing-token", "5")
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with running(rules=[rule("renders/{job}/**", "{job}")]) as rig:
+        yield rig
+
+
+# --- clients that pause
+
+
+@pytest.mark.parametrize(("pause_s", "status"), [(31, 200), (59, 200), (61, 400)])
+@pytest.mark.parametrize("size", [1000, 300_000], ids=["small", "large"])
+async def test_a_pause_in_a_body(size: int, pause_s: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """31 s are borne by default, and once again after the next byte; beyond `idle_timeout_s` it is given up, with
+    nothing stored."""
+    monkeypatch.setattr(body_module, "SWEEP_S", 0.01)
+    async with running() as rig:
+        await _pausing(rig, b"x" * size, pause_s, status, monkeypatch)
+
+
+async def _pausing(rig: Rig, body: bytes, pause_s: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead_s = [0.0]
+    swept = asyncio.Event()
+
+    def monotonic() -> float:
+        swept.set()
+        return SystemClock.monotonic() + ahead_s[0]
+
+    monkeypatch.setattr(rig.clock, "monotonic", monotonic)
+    size = len(body)
+    wire = await rig.wire()
+    await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[: size // 3])
+    await rig.floor("object:b/k", 5)
+    for part in (body[size // 3 : size // 2], body[size // 2 :]):
+        ahead_s[0] += pause_s
+        for _ in range(3):
+            swept.clear()
+            await swept.wait()
+        if status == 200:
+            await wire.send(part)
+    answer = await wire.answer("PUT")
+    assert answer.status == status, answer.body
+    assert (rig.stored("k") is None) == (status != 200)
+    if status != 200:
+        assert (answer.code, answer.closes) == ("RequestTimeout", True)
+
+
+# --- clients that read last
+
+
+@pytest.mark.parametrize("key", [Credentials("AKIDNOBODY", "x"), Credentials(CREDENTIALS.access_key, "bad")], ids=str)
+async def test_a_gigabyte_under_a_bad_key(rig: Rig, key: Credentials) -> None:
+    """Sent to its end without Expect, and only then read: the refusal, an orderly end, and no broken pipe."""
+    head = signed("PUT", "/b/k", [TOKEN, ("content-length", str(1 << 30))], payload="UNSIGNED-PAYLOAD", credentials=key)
+
+    def talk() -> bytes:
+        with socket.create_connection(("127.0.0.1", rig.gateway.s3_port), timeout=60) as client:
+            client.sendall(head)
+            piece = bytes(8 * MIB)
+            for _ in range((1 << 30) // len(piece)):
+                client.sendall(piece)
+            answer = b""
+            while data := client.recv(65536):
+                answer += data
+            return answer
+
+    answer = await asyncio.to_thread(talk)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert answer.endswith(b"</Error>")
+    assert rig.upstream.requests == []
+
+
+# --- clients that read slowly
+
+
+class Large(MemoryUpstream):
+    """Gives an object of 32 MiB piece by piece, and looks before each at what the gateway has not yet sent on."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKET)
+        self.rig: Rig | None = None
+        self.ahead: list[int] = []
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        store = self
+
+        class Response(MemoryResponse):
+            async def chunks(self) -> AsyncIterator[bytes]:
+                for _ in range(512):
+                    store.ahead.append(store.unsent())
+                    yield b"x" * 65536
+
+        return Response(200, [("content-length", str(512 * 65536))], b"")
+
+    def unsent(self) -> int:
+        assert self.rig is not None
+        server = self.rig.gateway._s3_server
+        assert server is not None
+        transports = [connection.transport for connection in server.connections]
+        return sum(transport.get_write_buffer_size() for transport in transports if transport is not None)
+
+
+async def test_an_answer_lies_no_further_ahead_than_its_client_reads() -> None:
+    """While a client does not read, the store is asked for no more: what lies in memory is bounded."""
+    upstream = Large()
+    async with running(upstream=upstream) as rig:
+        upstream.rig = rig
+        wire = await rig.wire()
+        await wire.send(signed("GET", "/b/k"))
+        answer = await wire.answer()
+        assert len(answer.body) == 512 * 65536
+        assert max(upstream.ahead) <= 4 * 65536
+
+
+# --- documents
+
+
+DOCUMENTS: list[tuple[str, str, Pairs]] = [
+    ("PUT", "/b?cors", ()),
+    ("PUT", "/b?lifecycle", ()),
+    ("PUT", "/b?tagging", ()),
+    ("PUT", "/b?versioning", ()),
+    ("PUT", "/b", ()),
+    ("POST", "/b?delete", ()),
+    ("PUT", "/b/k?tagging", ()),
+    ("PUT", "/b/k?acl", ()),
+    ("PUT", "/b/renders/7/out?tagging", (TOKEN,)),
+    ("POST", "/b/k?select&select-type=2", ()),
+]
+
+
+@pytest.mark.parametrize("padding", [0, 100_000], ids=["small", "large"])
+@pytest.mark.parametrize(("method", "target", "fields"), DOCUMENTS)
+async def test_a_doctype_in_a_document(rig: Rig, method: str, target: str, fields: Pairs, padding: int) -> None:
+    """MalformedXML, whoever would read it; not a byte of it goes upstream."""
+    document = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>' + b"<!-- -->" * (padding // 8)
+    answer = await rig.ask(method, target, fields, document)
+    assert (answer.status, answer.code) == (400, "MalformedXML"), answer.body
+    assert rig.upstream.bodies == []
+    assert rig.gateway.fences.unsettled() == []
+
+
+@pytest.mark.parametrize("padding", [0, 100_000], ids=["small", "large"])
+async def test_a_doctype_in_the_completion_of_an_upload(rig: Rig, padding: int) -> None:
+    """The upload goes on as if nothing had been sent."""
+    for key, fields in (("k", ()), ("renders/7/out", (TOKEN,))):
+        created = await rig.ask("POST", f"/b/{key}?uploads", fields, b"")
+        upload_id = created.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+        document = b"<!DOCTYPE a><CompleteMultipartUpload/>" + b"<!-- -->" * (padding // 8)
+        answer = await rig.ask("POST", f"/b/{key}?uploadId={upload_id}", [], document)
+        assert (answer.status, answer.code) == (400, "MalformedXML")
+        await rig.ask("PUT", f"/b/{key}?partNumber=1&uploadId={upload_id}", [], b"x")
+        right = completion([(1, b"x")]) + b"<!-- -->" * (padding // 8)
+        assert (await rig.ask("POST", f"/b/{key}?uploadId={upload_id}", [], right)).status == 200
+
+
+@pytest.mark.parametrize(("method", "target", "fields"), DOCUMENTS)
+async def test_a_document_of_two_mebibytes(rig: Rig, method: str, target: str, fields: Pairs) -> None:
+    """Refused by its head: not a byte of it is asked for, and nothing goes upstream."""
+    said = [*fields, ("expect", "100-continue"), ("content-length", str(2 * MIB))]
+    answer = await rig.say(signed(method, target, said, payload="UNSIGNED-PAYLOAD"), method)
+    assert (answer.status, answer.code) == (400, "MaxMessageLengthExceeded"), answer.body
+    assert rig.upstream.requests == []
+
+
+# --- a stop
+
+
+def test_sigterm_lets_a_running_download_end(store_server: StoreServer, bucket: str, tmp_path: Path) -> None:
+    """A GET under way when SIGTERM comes is finished, byte for byte; then the gateway ends with status 0."""
+    data = bytes(range(256)) * (64 * MIB // 256)
+    store_server.client.put_object(Bucket=bucket, Key="large", Body=data)
+    gateway = GatewayProcess(tmp_path, **before(store_server)).start()
+    try:
+        body = gateway.s3.get_object(Bucket=bucket, Key="large")["Body"]
+        begun = body.read(MIB)
+        gateway.process.send_signal(SIGTERM)
+        gateway.wait_for("Draining")
+        assert begun + body.read() == data
+    finally:
+        status = gateway.end()
+    assert status == 0
