@@ -281,7 +281,7 @@ def test_the_clients_own_condition_can_hold() -> None:
         assert (await r.put(33, b"A2", headers=(("if-match", r.object().etag),))).status == 200
         several = f'"another", {r.object().etag}'
         assert (await r.put(33, b"A3", headers=(("if-match", several),))).status == 200
-        assert r.data() == b"A2"
+        assert r.data() == b"A3"
 
     run(main())
 
