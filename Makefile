@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services check format bench image lock clean
+.PHONY: help run demo test test-services check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -18,6 +18,7 @@ help:
 	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
+	@echo "make docs           write docs/operations.md anew, from the table of operations"
 	@echo "make bench          measure"
 	@echo "make image          build the container image (docker or podman)"
 	@echo "make lock           write requirements/*.lock anew (UPGRADE=--upgrade: with the newest versions)"
@@ -47,6 +48,9 @@ check: .venv/dev.stamp
 format: .venv/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/dev.stamp
+	$(BIN)/python -m tests.docs.operations_page
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m bench

@@ -82,6 +82,8 @@ class Operation:
     """The bound of a DOCUMENT."""
     aliases: tuple[str, ...] = ()
     """Older or other names of the very same request in the S3 API."""
+    instead: str = ""
+    """What to do instead of an operation that is never passed."""
     overlooked: bool = False
     """Stores that do not know the subresource may overlook it and do the plain operation instead (SeaweedFS 4.48: to
     put an annotation replaces the object, to delete the website deletes the bucket). Passed where a store has been seen
@@ -192,7 +194,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("DeleteObjectAnnotation", "DELETE", "annotation", ("annotationName",), overlooked=True),
     _write("UpdateObjectEncryption", "PUT", "encryption", overlooked=True),
     _write("RestoreObject", "POST", "restore"),
-    Operation("RenameObject", "PUT", _O, Effect.NEVER, "renameObject", fences=_OBJECT),
+    Operation(
+        "RenameObject", "PUT", _O, Effect.NEVER, "renameObject", fences=_OBJECT,
+        instead="Copy the object and delete its source, each under the token of its own job.",
+    ),
     # --- objects: reads
     _read("GetObject"),
     _read("HeadObject", method="HEAD"),
@@ -236,9 +241,20 @@ OPERATIONS: tuple[Operation, ...] = (
     _setting("UpdateBucketMetadataJournalTableConfiguration", "PUT", "metadataJournalTable"),
     *_bucket_settings(),
     # --- what would lead around the fence
-    Operation("PostObject", "POST", _B, Effect.NEVER, body=Body.PAYLOAD),  # the browser form
-    Operation("CreateSession", "GET", _B, Effect.NEVER, "session"),  # hands out the upstream's own credentials
-    Operation("WriteGetObjectResponse", "POST", _B, Effect.NEVER, header="x-amz-request-route"),
+    # The browser form (docs/decisions/0009-browser-forms-are-refused.md).
+    Operation(
+        "PostObject", "POST", _B, Effect.NEVER, body=Body.PAYLOAD,
+        instead="Have the page PUT to a presigned URL, which may bear a fencing token among its signed headers.",
+    ),
+    # Hands out the upstream's own credentials.
+    Operation(
+        "CreateSession", "GET", _B, Effect.NEVER, "session",
+        instead="Use the bucket without sessions, with the gateway's own credentials.",
+    ),
+    Operation(
+        "WriteGetObjectResponse", "POST", _B, Effect.NEVER, header="x-amz-request-route",
+        instead="Answer the Object Lambda at the store itself.",
+    ),
     # --- CORS: asked by browsers before they sign anything
     Operation("PreflightObject", "OPTIONS", _O, Effect.READ),
     Operation("PreflightBucket", "OPTIONS", _B, Effect.READ),

@@ -201,7 +201,7 @@ class _Call(Answers):
         if operation.effect is Effect.NEVER:
             raise Refused(
                 Reason.OPERATION_NOT_FENCED,
-                f"{operation.name} would act past the fence; the gateway does not pass it.",
+                f"{operation.name} would act past the fence; the gateway does not pass it. {operation.instead}",
             )
         await refuse_misread(gateway._writes.capabilities, operation, head)
         if operation.effect in (Effect.READ, Effect.CONFIGURE):
