@@ -23,7 +23,7 @@ from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import AwsCredentials, CredentialsProvider, StaticCredentials
-from gateway.upstream.embedded import EmbeddedStore
+from gateway.upstream.embedded import EmbeddedStore, running_store
 from gateway.upstream.probe import FixedCapabilities, Prober
 
 CREDENTIALS_FILE = "s3-credentials.json"
@@ -136,6 +136,19 @@ def _timing(settings: Settings) -> Timing:
         commit_timeout_s=fencing.commit_timeout_s,
         commit_timeout_assembly_s=fencing.commit_timeout_assembly_s,
     )
+
+
+async def upstream_beside(
+    settings: Settings, clock: Clock
+) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None]:
+    """The client of the store behind, for a command that may run beside a gateway, and what stops it. An embedded store
+    that runs is used as it is; one that does not is started. Raises as `start_gateway` does."""
+    tls = Tls(settings, clock.wall)
+    if settings.upstream.url == "embedded" and (running := running_store(settings.upstream.directory)) is not None:
+        url, credentials = running
+        return _client(settings, tls, url, DEFAULT_REGION, StaticCredentials(credentials), "path"), None
+    client, stop, _ = await _upstream(settings, tls)
+    return client, stop
 
 
 async def _upstream(settings: Settings, tls: Tls) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None, bool]:

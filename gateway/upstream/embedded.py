@@ -184,13 +184,8 @@ class EmbeddedStore:
     def _load_credentials(self) -> Credentials:
         """Read the pair of this directory, or generate it, in the form of SeaweedFS's S3 configuration."""
         path = self._directory / "s3.json"
-        try:
-            pair = json.loads(path.read_bytes())["identities"][0]["credentials"][0]
-            return Credentials(pair["accessKey"], pair["secretKey"])
-        except FileNotFoundError:
-            pass
-        except (ValueError, LookupError, TypeError) as error:
-            raise EmbeddedStoreError(f"{path} does not hold the store's credentials: {error!r}") from None
+        with contextlib.suppress(FileNotFoundError):
+            return _read_credentials(path)
         made = new_credentials()
         pair = {"accessKey": made.access_key, "secretKey": made.secret_key}
         identity = {"name": "gateway", "credentials": [pair], "actions": ["Admin"]}
@@ -300,6 +295,35 @@ class EmbeddedStore:
     def _log_tail(self, lines: int = 15) -> str:
         text = self._log_path.read_bytes()[-16384:].decode(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+
+def running_store(directory: Path) -> tuple[str, Credentials] | None:
+    """Endpoint and credentials of the store that another process runs over the directory; None if none does.
+
+    Raises `EmbeddedStoreError`."""
+    try:
+        lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            ports = Ports(**json.loads((directory / "ports.json").read_bytes()))
+            return f"http://127.0.0.1:{ports.s3}", _read_credentials(directory / "s3.json")
+        except (OSError, ValueError, TypeError) as error:
+            raise EmbeddedStoreError(f"the store in {directory} is just being started: {error}") from None
+    finally:
+        os.close(lock)
+    return None
+
+
+def _read_credentials(path: Path) -> Credentials:
+    try:
+        pair = json.loads(path.read_bytes())["identities"][0]["credentials"][0]
+        return Credentials(pair["accessKey"], pair["secretKey"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise EmbeddedStoreError(f"{path} does not hold the store's credentials: {error!r}") from None
 
 
 def _lock_holders(path: Path) -> list[int]:

@@ -58,12 +58,12 @@ class Experiments:
         if not first.applied:
             return Finding(False, f"{first} although the object was absent")
         again = await self.scratch.put("absent", b"2", ABSENT)
-        return _judged(again, "the object was there")
+        return judged(again, "the object was there")
 
     async def match(self) -> Finding:
         """PUT with `If-Match`: the right ETag, a wrong one, one of the past. Finds out how ETags are to be written."""
         first = await self.write("match")
-        wrong = _judged(await self.scratch.put("match", b"2", ("if-match", _WRONG)), "the ETag was wrong")
+        wrong = judged(await self.scratch.put("match", b"2", ("if-match", _WRONG)), "the ETag was wrong")
         if not wrong.holds:
             return wrong
         right = await self.scratch.put("match", b"2", ("if-match", first))
@@ -73,7 +73,7 @@ class Experiments:
         if not right.applied:
             self.bare_etag = False
             return Finding(False, f"{right} although the ETag was right")
-        past = _judged(await self.scratch.put("match", b"3", self.on(first)), "the ETag was of the past")
+        past = judged(await self.scratch.put("match", b"3", self.on(first)), "the ETag was of the past")
         if past.holds and self.bare_etag:
             return Finding(True, f"{past.seen}; takes ETags without quotes only")
         return past
@@ -83,7 +83,7 @@ class Experiments:
         first = await self.write("moment")
         staged = await self.scratch.stage("moment", b"late", self.on(first))
         await self.write("moment", b"newer")
-        return _judged(await staged.release(), "the object changed before the last byte")
+        return judged(await staged.release(), "the object changed before the last byte")
 
     async def race(self, racers: int) -> Race:
         """`racers` uploads under one condition, all but their last bytes sent, then released at the same time.
@@ -106,14 +106,14 @@ class Experiments:
     async def copy(self) -> Finding:
         """CopyObject with conditions on its destination."""
         first = await self.write("copy")
-        there = _judged(await self._copy(ABSENT), "the object was there")
+        there = judged(await self._copy(ABSENT), "the object was there")
         if not there.holds:
             return there
         right = await self._copy(self.on(first))
         if not right.applied:
             return Finding(False, f"{right} although the ETag was right")
         await self.write("copy", b"another")
-        return _judged(await self._copy(self.on(first)), "the ETag was of the past")
+        return judged(await self._copy(self.on(first)), "the ETag was of the past")
 
     async def _copy(self, condition: tuple[str, str]) -> Heard:
         """Copy the object onto itself."""
@@ -124,7 +124,7 @@ class Experiments:
         """DELETE with `If-Match`."""
         first = await self.write("delete")
         current = await self.write("delete", b"newer")
-        past = _judged(await self.scratch.send("DELETE", "delete", [self.on(first)]), "the ETag was of the past")
+        past = judged(await self.scratch.send("DELETE", "delete", [self.on(first)]), "the ETag was of the past")
         if not past.holds:
             return past
         right = await self.scratch.send("DELETE", "delete", [self.on(current)])
@@ -197,7 +197,8 @@ class Race:
         return Finding(winners == 1, seen)
 
 
-def _judged(heard: Heard, why: str) -> Finding:
+def judged(heard: Heard, why: str) -> Finding:
+    """A write that had to fail for its condition."""
     return Finding(heard.condition_failed, f"{heard} where {why}")
 
 

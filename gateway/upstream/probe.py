@@ -64,14 +64,15 @@ class Prober:
         try:
             async with scratch:
                 experiments = Experiments(scratch)
-                capabilities = await _first_look(experiments)
+                _, capabilities = await first_look(experiments)
                 await scratch.remove_all()
                 race = await experiments.race(RACERS) if capabilities.conditional_put else None
                 if not self._await_race:
                     self._proved = capabilities
                     found.set_result(None)
-                if race is not None:
-                    capabilities = _raced(capabilities, await race.result())
+                if race is not None and not (finding := await race.result()).holds:
+                    _log.warning("the store is not to be trusted with conditional writes", seen=finding.seen)
+                    capabilities = raced(capabilities, finding)
                 self._proved = capabilities
         except CannotProbe:
             self._leave_alone(bucket)
@@ -107,36 +108,37 @@ class FixedCapabilities:
         """Nothing is under way."""
 
 
-async def _first_look(experiments: Experiments) -> Capabilities:
-    """All but the race."""
+async def first_look(experiments: Experiments) -> tuple[dict[str, Finding], Capabilities]:
+    """All but the race: what was found, and what follows as long as the race ends well. Raises `CannotProbe`."""
     # Alone: the others need to know how ETags are written, and a bucket that is not there is asked once.
     match = await experiments.match()
-    absence, moment, copy, delete, _, paths, subresources = await side_by_side(
-        experiments.absence(),
-        experiments.moment(),
-        experiments.copy(),
-        experiments.delete(),
-        experiments.trailers(),
-        experiments.paths(),
-        experiments.subresources(),
-    )
-    conditional = match.holds and absence.holds and moment.holds
-    return Capabilities(
+    beside = {
+        "put-absent": experiments.absence(),
+        "put-moment": experiments.moment(),
+        "copy": experiments.copy(),
+        "delete": experiments.delete(),
+        "trailers": experiments.trailers(),
+        "paths": experiments.paths(),
+        "subresources": experiments.subresources(),
+    }
+    findings = {"put-match": match} | dict(zip(beside, await side_by_side(*beside.values()), strict=True))
+    conditional = all(findings[name].holds for name in ("put-match", "put-absent", "put-moment"))
+    capabilities = Capabilities(
         conditional_put=conditional,
-        conditional_copy=conditional and copy.holds,
-        conditional_delete=conditional and delete.holds,
+        conditional_copy=conditional and findings["copy"].holds,
+        conditional_delete=conditional and findings["delete"].holds,
         trailers=experiments.kept_trailers,
         bare_etag=conditional and experiments.bare_etag,
-        files_paths=not paths.holds,
-        overlooks=not subresources.holds,
+        files_paths=not findings["paths"].holds,
+        overlooks=not findings["subresources"].holds,
     )
+    return findings, capabilities
 
 
-def _raced(capabilities: Capabilities, race: Finding) -> Capabilities:
+def raced(capabilities: Capabilities, race: Finding) -> Capabilities:
     """What is left of the capabilities after a race."""
     if race.holds:
         return capabilities
-    _log.warning("the store is not to be trusted with conditional writes", seen=race.seen)
     return replace(
         capabilities, conditional_put=False, conditional_copy=False, conditional_delete=False, bare_etag=False
     )

@@ -140,7 +140,9 @@ class Scratch:
     ) -> Heard:
         """Send one request; `raw_key` in place of the key that `name` stands for."""
         digest = payload_sha256 or (hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256)
-        request = UpstreamRequest(method, self.bucket, raw_key or self.key(name), query, tuple(headers), digest)
+        request = UpstreamRequest(
+            method, self.bucket, self.key(name) if raw_key is None else raw_key, query, tuple(headers), digest
+        )
         if method in ("GET", "HEAD"):
             return await self.to_its_end(None, self._upstream.read(request))
         return await self.to_its_end(name, self._upstream.send(request, body, TIMEOUT_S))
@@ -163,24 +165,32 @@ class Scratch:
             staged = Staged(self, name, exchange, body[-1:])
             self._staged.append(staged)
             await exchange.write(body[:-1])
-        except (UpstreamNotReached, ValueError) as error:
+        except UpstreamNotReached as error:
             raise NotReached(str(error)) from error
         return staged
 
-    async def begin_upload(self, name: str, *headers: tuple[str, str]) -> str:
+    async def begin_upload(self, name: str) -> str:
         """Create a multipart upload and answer its id; empty if the store would not."""
-        heard = await self.send("POST", name, headers, query="uploads=")
+        return await self._unhurried(self._begin_upload(name))
+
+    async def to_its_end(self, written: str | None, request: Coroutine[Any, Any, UpstreamResponse]) -> Heard:
+        """Hear the answer of a request that nobody's cancellation cuts; `written` is the object that it may leave."""
+        return await self._unhurried(self._hear(written, request))
+
+    async def _unhurried(self, what: Coroutine[Any, Any, T]) -> T:
+        """Await something that goes on, and is waited for before all is removed, also when the caller is cancelled."""
+        task = asyncio.create_task(what)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _begin_upload(self, name: str) -> str:
+        request = UpstreamRequest("POST", self.bucket, self.key(name), "uploads=", (), EMPTY_SHA256)
+        heard = await self._hear(name, self._upstream.send(request, b"", TIMEOUT_S))
         upload_id = (find_text(heard.body, "UploadId") or "") if heard.applied else ""
         if upload_id:
             self._uploads.append((name, upload_id))
         return upload_id
-
-    async def to_its_end(self, written: str | None, request: Coroutine[Any, Any, UpstreamResponse]) -> Heard:
-        """Hear the answer of a request that nobody's cancellation cuts; `written` is the object that it may leave."""
-        task = asyncio.create_task(self._hear(written, request))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
 
     async def _hear(self, written: str | None, request: Coroutine[Any, Any, UpstreamResponse]) -> Heard:
         try:
@@ -191,8 +201,10 @@ class Scratch:
                 self._names.add(written)
                 self._doubtful.add(written)
             raise NotReached(str(error)) from error
-        except (UpstreamNotReached, ValueError) as error:
+        except UpstreamNotReached as error:
             raise NotReached(str(error)) from error
+        except ValueError as error:
+            raise CannotProbe(str(error)) from error
         if written is not None:
             self._names.add(written)
             version = response.header("x-amz-version-id")

@@ -1,0 +1,148 @@
+"""`fencing-gateway doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import uvloop
+
+from gateway.certificates import CertificateError
+from gateway.cli.guarantees import Guarantee, Holds, guarantees, unfenced, unmet
+from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
+from gateway.cli.show import print_facts, print_json, print_table
+from gateway.clock import SystemClock
+from gateway.config import Settings
+from gateway.server.assemble import upstream_beside
+from gateway.server.tls import tls_faults
+from gateway.upstream.credentials import NoCredentials
+from gateway.upstream.embedded import EmbeddedStoreError
+from gateway.upstream.examination import Report, examine
+from gateway.upstream.scratch import CannotProbe, NotReached
+
+SILENCE_S = 20.0
+STYLES = {Holds.YES: "green", Holds.IN_PART: "yellow", Holds.NO: "red"}
+
+TITLES = {
+    "plain": "what is written is read, byte for byte",
+    "metadata": "metadata is kept",
+    "withheld": "an upload without its last byte is invisible",
+    "cut": "an upload that is cut leaves nothing",
+    "silence": "an upload may fall silent",
+    "put-absent": "PUT: If-None-Match: *",
+    "put-match": "PUT: If-Match",
+    "put-moment": "PUT: judged when the last byte comes",
+    "put-race": "PUT: one winner of a race",
+    "copy": "CopyObject: conditions",
+    "delete": "DELETE: If-Match",
+    "complete": "CompleteMultipartUpload: conditions",
+    "complete-race": "CompleteMultipartUpload: one winner of a race",
+    "abort": "an aborted upload takes no parts",
+    "versions": "no versions are kept",
+    "trailers": "trailing checksums are kept",
+    "expect": "Expect: 100-continue",
+    "paths": "keys are no paths",
+    "subresources": "unknown operations change no object",
+}
+
+
+@click.command()
+@config_options
+@click.option("--bucket", required=True, metavar="TEXT", help="A bucket to try things in. Nothing is left there.")
+@click.option(
+    "--silence",
+    "silence_s",
+    type=click.FloatRange(0.1, 3600),
+    default=SILENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to hold an upload without a byte.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silence_s: float, as_json: bool) -> None:
+    """Try out what the store behind the gateway does, and say which guarantees hold with it. Exit status 1 if it lacks
+    what every store has to give, or what the configuration requires."""
+    settings = settings_of(config, assignments, tls_faults)
+    if not as_json:
+        click.echo(f"Trying out bucket {bucket} for some {silence_s + 5:.0f} s …", err=True)
+    try:
+        report = uvloop.run(_examine(settings, bucket, silence_s))
+    except CertificateError as error:
+        _end(str(error), USAGE, as_json)
+    except (NotReached, EmbeddedStoreError, NoCredentials, OSError) as error:
+        _end(f"the store cannot be reached: {error}", UNREACHABLE, as_json)
+    except CannotProbe as error:
+        _end(f"bucket {bucket} cannot be tried out: {error}", REFUSED, as_json)
+    except asyncio.CancelledError:
+        _end("interrupted", REFUSED, as_json)
+    fault = unmet(report, settings)
+    told = guarantees(report, settings)
+    if as_json:
+        print_json(_document(settings, bucket, report, told, fault))
+    else:
+        _print(settings, bucket, report, told, fault)
+    sys.exit(REFUSED if fault else 0)
+
+
+async def _examine(settings: Settings, bucket: str, silence_s: float) -> Report:
+    """The report; SIGTERM ends the examination as Ctrl-C does, leaving nothing in the bucket."""
+    this = asyncio.current_task()
+    assert this is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+    clock = SystemClock()
+    upstream, stop = await upstream_beside(settings, clock)
+    try:
+        return await examine(upstream, bucket, clock.nonce(), silence_s=silence_s)
+    finally:
+        await upstream.close()
+        if stop is not None:
+            await stop()
+
+
+def _end(message: str, status: int, as_json: bool) -> NoReturn:
+    """Say why there is no report, and exit."""
+    if as_json:
+        print_json({"ok": False, "error": message})
+        sys.exit(status)
+    fail(message, status)
+
+
+def _document(
+    settings: Settings, bucket: str, report: Report, told: list[Guarantee], fault: str | None
+) -> dict[str, Any]:
+    capabilities = asdict(report.capabilities) | {"trailers": sorted(report.capabilities.trailers)}
+    return {
+        "ok": fault is None,
+        "error": fault,
+        "store": settings.upstream.url,
+        "bucket": bucket,
+        "guarantees": {g.name: {"holds": g.holds, "why": g.why} for g in told},
+        "unfenced": unfenced(settings, bucket),
+        "experiments": {name: asdict(finding) for name, finding in report.findings.items()},
+        "capabilities": capabilities,
+        "left_behind": report.left,
+        "sqlite": sqlite3.sqlite_version,
+    }
+
+
+def _print(settings: Settings, bucket: str, report: Report, told: list[Guarantee], fault: str | None) -> None:
+    print_facts([("Store", f"{settings.upstream.url}, bucket {bucket}"), ("SQLite", sqlite3.sqlite_version)])
+    click.echo()
+    rows = [(guarantee.name, guarantee.holds.value, guarantee.why) for guarantee in told]
+    print_table(("guarantee", "holds", "since, or why not"), rows, [STYLES[guarantee.holds] for guarantee in told])
+    for line in unfenced(settings, bucket):
+        click.echo(f"Not covered: {line}")
+    click.echo()
+    found = [(TITLES[name], "yes" if f.holds else "no", f.seen) for name, f in report.findings.items()]
+    print_table(("tried out", "", "seen"), found)
+    if report.left:
+        click.echo(f"\nLeft behind, to be deleted: {', '.join(report.left)}")
+    if fault is not None:
+        click.echo(f"\nNot good enough: {fault}")
