@@ -1,0 +1,65 @@
+"""Which subresources the embedded store overlooks: the table of operations says so, row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.s3.operations import OPERATIONS, Level, Operation
+from gateway.upstream.base import UpstreamRequest
+from gateway.upstream.client import UpstreamClient
+from tests.conftest import StoreServer
+from tests.server.rig import real
+
+SELECTED = [
+    row for row in OPERATIONS if row.method in ("PUT", "DELETE") and row.subresource not in (None, "partNumber")
+]
+KEY = "k"
+
+
+@pytest.fixture
+async def store(store_server: StoreServer) -> AsyncIterator[UpstreamClient]:
+    client = real(store_server)
+    yield client
+    await client.close()
+
+
+async def send(store: UpstreamClient, method: str, bucket: str, key: str, query: str, body: bytes) -> tuple[int, bytes]:
+    request = UpstreamRequest(method, bucket, key, query, (), hashlib.sha256(body).hexdigest())
+    response = await store.send(request, body, 10.0)
+    return response.status, await response.read(65536)
+
+
+async def plain_was_done(store: UpstreamClient, row: Operation, value: str) -> bool:
+    """Send the row's request and look whether the plain PUT or DELETE of the object or bucket was done instead."""
+    bucket = f"overlooked-{secrets.token_hex(6)}"
+    assert (await send(store, "PUT", bucket, "", "", b""))[0] == 200
+    query = "&".join([f"{row.subresource}{value}", *[f"{name}=1" for name in row.requires]])
+    body = b"<X/>" if row.method == "PUT" else b""
+    if row.level is Level.OBJECT:
+        assert (await send(store, "PUT", bucket, KEY, "", b"object"))[0] == 200
+        await send(store, row.method, bucket, KEY, query, body)
+        return await send(store, "GET", bucket, KEY, "", b"") != (200, b"object")
+    _, answer = await send(store, row.method, bucket, "", query, body)
+    gone = (await send(store, "HEAD", bucket, "", "", b""))[0] == 404
+    return gone or b"BucketAlreadyOwnedByYou" in answer
+
+
+@pytest.mark.parametrize("value", ["", "=", "=1"])
+async def test_the_table_knows_what_the_store_overlooks(store: UpstreamClient, value: str) -> None:
+    """Every row that it takes for the plain operation is marked, and no other: none goes around the fence, and none is
+    refused for nothing."""
+    found = {row.name for row in SELECTED if await plain_was_done(store, row, value)}
+    assert found == {row.name for row in SELECTED if row.overlooked}
+
+
+@pytest.mark.parametrize("number", ["x", "", "-1"])
+async def test_a_part_without_a_number_would_be_an_object(store: UpstreamClient, number: str) -> None:
+    """Why the gateway refuses it."""
+    bucket = f"overlooked-{secrets.token_hex(6)}"
+    await send(store, "PUT", bucket, "", "", b"")
+    status, _ = await send(store, "PUT", bucket, KEY, f"partNumber={number}&uploadId=u", b"part")
+    assert (status, await send(store, "GET", bucket, KEY, "", b"")) == (200, (200, b"part"))
