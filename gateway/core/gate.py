@@ -76,6 +76,8 @@ class Gate:
 
     def refuse_overtaken(self, token: Token) -> None:
         """Raises `Refused` if `token` is below the floor, or sealed; no token is token 0."""
+        if token == self.floor != self.sealed_token:
+            return  # by far the most
         if token == NO_TOKEN < self.floor:
             raise Refused(
                 Reason.TOKEN_REQUIRED,

@@ -193,12 +193,15 @@ class PayloadDecoder:
             if mode.chunked
             else None
         )
-        needed = {algorithm for algorithm, _ in spec.checksums}
-        needed |= {spec.trailer} if spec.trailer is not None else set()
-        needed |= {"sha256"} if spec.sha256 is not None else set()
-        needed |= {"md5"} if spec.content_md5 is not None else set()
+        needed = {spec.trailer} if spec.trailer is not None else set()
+        if spec.sha256 is not None:
+            needed.add("sha256")
+        if spec.content_md5 is not None:
+            needed.add("md5")
+        for algorithm, _ in spec.checksums:
+            needed.add(algorithm)
         self._sums = {algorithm: checksums.start(algorithm) for algorithm in needed}
-        self._updates = tuple(running.update for running in self._sums.values())
+        self._updates = [running.update for running in self._sums.values()]
         self.trailing_checksum: tuple[str, str] | None = None
         """(algorithm, base64) of the trailer, once `finish` has verified it."""
 

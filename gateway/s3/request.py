@@ -6,7 +6,7 @@ Nothing here re-encodes: signatures cover the bytes of the wire, and the upstrea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -32,7 +32,7 @@ class Headers:
     One client sends the same names in request after request. What depends on `names` alone is therefore worth
     finding out once, in a bounded cache."""
 
-    __slots__ = ("first", "names", "pairs", "repeats")
+    __slots__ = ("first", "get", "names", "pairs", "repeats")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = tuple(pairs)
@@ -44,15 +44,13 @@ class Headers:
         """Whether some name comes more than once."""
         if self.repeats:
             self.first.update(reversed(self.pairs))
+        self.get: Callable[[str], str | None] = self.first.get
+        """The first value of that (lower-case) name."""
 
     @classmethod
     def of_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
         """From the wire's bytes, in which no line feed stands."""
         return cls(decoded(raw))
-
-    def get(self, name: str) -> str | None:
-        """The first field of that (lower-case) name."""
-        return self.first.get(name)
 
     def all(self, name: str) -> list[str]:
         """Every field of that name, in order."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from aiohttp import web
-
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.s3.errors import S3Error, of_fence, to_xml
 from gateway.s3.fencing import key_in_header
 from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
-from gateway.server.body import RequestBody, expects_continue
-from gateway.server.http import ClientGone, Reply
+from gateway.server.body import RequestBody
+from gateway.server.http import ClientGone, Reply, Request
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.values import Result
 from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
@@ -25,7 +23,7 @@ class Answers:
     __slots__ = ("_body", "_host_id", "_reply", "_request", "_store", "cross_origin", "record")
 
     def __init__(
-        self, request: web.BaseRequest, reply: Reply, record: RequestRecord, store: Store, host_id: str
+        self, request: Request | None, reply: Reply, record: RequestRecord, store: Store, host_id: str
     ) -> None:
         self._request = request
         self._reply = reply
@@ -115,13 +113,15 @@ class Answers:
             reply.send(error.status, fields, body)
         except ClientGone:
             return
-        if unread and expects_continue(self._request) and not (self._body and self._body.wanted):
-            reply.close_at_once()
+        if unread and self._request and self._request.expects_continue and not (self._body and self._body.wanted):
+            reply.lingers = False
 
     def _leave_unread(self) -> bool:
         """Whether a body has not been read to its end; then this answer is the connection's last."""
-        read = self._body is not None and self._body.wanted and self._request.content.is_eof()
-        unread = self._request.body_exists and not read
+        request = self._request
+        if request is None or not request.has_body:
+            return False
+        unread = self._body is None or not self._body.wanted or not request.body.ended
         if unread:
             self._reply.keep_alive = False
         return unread

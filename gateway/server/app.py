@@ -16,8 +16,8 @@ from gateway.s3.xml import error_code
 from gateway.server.body import Progress
 from gateway.server.clients import Client, Clients
 from gateway.server.control import ApiToken, Control, Readiness
-from gateway.server.http import Server, s3_server
-from gateway.server.s3 import Limits, S3Handler
+from gateway.server.listener import Limits, Listener
+from gateway.server.s3 import S3Handler
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences, Timing
@@ -73,9 +73,6 @@ class Parts:
     virtual_host_suffixes: tuple[str, ...] = ()
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
-    max_header_field_bytes: int = 16384
-    header_timeout_s: float = 30.0
-    keepalive_timeout_s: float = 75.0
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 25.0
 
@@ -109,12 +106,12 @@ class Gateway:
             progress=self._progress,
             telemetry=self.telemetry,
             clock=parts.clock,
-            limits=parts.limits,
+            max_concurrent_requests=parts.limits.max_concurrent_requests,
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
         self._control = Control(self.fences, self.telemetry, self.readiness, parts.api_tokens)
-        self._s3_server: Server | None = None
+        self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_runner: web.AppRunner | None = None
         self._first_look: asyncio.Task[None] | None = None
@@ -169,24 +166,18 @@ class Gateway:
 
     async def _listen(self) -> None:
         parts = self._parts
-        self._s3_server = s3_server(
-            self.handler.handle,
-            self.handler.parser_error,
-            max_header_field_bytes=parts.max_header_field_bytes,
-            header_timeout_s=parts.header_timeout_s,
-            keepalive_timeout_s=parts.keepalive_timeout_s,
-        )
-        self._s3_server.start()
+        self._connections = Listener(self.handler.handle, self.handler.answer_fault, parts.limits)
+        self._connections.start()
         loop = asyncio.get_running_loop()
         host, port = parts.s3_address
         tls = parts.tls.listener("s3") if parts.tls else None
         self._s3_listener = await loop.create_server(
-            self._s3_server,
+            self._connections,
             host,
             port,
             backlog=1024,
             ssl=tls,
-            ssl_handshake_timeout=parts.header_timeout_s if tls else None,
+            ssl_handshake_timeout=parts.limits.header_timeout_s if tls else None,
         )
         self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
         self._control_runner = web.AppRunner(self._control.application(), access_log=None)
@@ -223,8 +214,8 @@ class Gateway:
             await asyncio.gather(self._first_look, return_exceptions=True)
         if self._s3_listener is not None:
             self._s3_listener.close()
-        if self._s3_server is not None:
-            await self._s3_server.shutdown(1.0)
+        if self._connections is not None:
+            await self._connections.shutdown(1.0)
         if self._control_runner is not None:
             await self._control_runner.cleanup()
         await self._progress.stop()

@@ -16,7 +16,7 @@ from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
 from gateway.server.control import ApiToken
-from gateway.server.s3 import Limits
+from gateway.server.listener import Limits
 from gateway.server.tls import Tls
 from gateway.service.fences import Timing
 from gateway.stores.sqlite import SqliteStore
@@ -64,7 +64,12 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             clock=clock,
             timing=_timing(settings),
             limits=Limits(
-                settings.s3.max_concurrent_requests, settings.s3.max_header_bytes, settings.s3.idle_timeout_s
+                max_concurrent_requests=settings.s3.max_concurrent_requests,
+                max_header_bytes=settings.s3.max_header_bytes,
+                max_header_field_bytes=settings.s3.max_header_field_bytes,
+                header_timeout_s=settings.s3.header_timeout_s,
+                keepalive_timeout_s=settings.s3.keepalive_timeout_s,
+                idle_timeout_s=settings.s3.idle_timeout_s,
             ),
             backends=() if stop_backend is None else (stop_backend,),
             tls=tls,
@@ -77,9 +82,6 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             virtual_host_suffixes=tuple(suffix.lower().lstrip(".") for suffix in settings.s3.virtual_host_suffix),
             s3_address=split_listen(settings.s3.listen),
             control_address=split_listen(settings.control.listen),
-            max_header_field_bytes=settings.s3.max_header_field_bytes,
-            header_timeout_s=settings.s3.header_timeout_s,
-            keepalive_timeout_s=settings.s3.keepalive_timeout_s,
             drain_timeout_s=settings.server.drain_timeout_s,
         )
         undo.pop_all()  # from here on the gateway closes what it stands on

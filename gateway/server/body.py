@@ -6,16 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from math import inf
 
-from aiohttp import web
-from aiohttp.client_exceptions import ClientError
-from aiohttp.streams import StreamReader
-
 from gateway.clock import Clock
 from gateway.s3.errors import S3Error
 from gateway.s3.payload import PayloadDecoder, PayloadSpec
 from gateway.s3.sigv4 import ChunkSigner
 from gateway.s3.xml import refuse_doctype
-from gateway.server.http import BadFraming, ClientGone
+from gateway.server.http import BadFraming, Request
 
 SWEEP_S = 1.0
 
@@ -60,7 +56,6 @@ class RequestBody:
         "_content",
         "_decoder",
         "_document",
-        "_expects",
         "_progress",
         "_request",
         "_signer",
@@ -72,7 +67,7 @@ class RequestBody:
 
     def __init__(
         self,
-        request: web.BaseRequest,
+        request: Request,
         spec: PayloadSpec,
         signer: Callable[[], ChunkSigner],
         progress: Progress,
@@ -80,12 +75,11 @@ class RequestBody:
         document: bool = False,
     ) -> None:
         self._request = request
-        self._content: StreamReader = request.content
+        self._content = request.body
         self._decoder: PayloadDecoder | None = None
         self._document = document
         self._signer = signer
         self._progress = progress
-        self._expects = expects_continue(request)
         self.spec = spec
         self.wanted = False
         self.bytes_read = 0
@@ -142,36 +136,28 @@ class RequestBody:
     def give_up(self) -> None:
         """No progress for too long: whoever reads is told so."""
         self._progress.forget(self)
-        self._content.set_exception(TimeoutError())
+        self._content.fail(TimeoutError())
 
     def _begin(self) -> PayloadDecoder:
         self.wanted = True
         signer = self._signer() if self.spec.mode.signed_chunks else None
         self._decoder = decoder = PayloadDecoder(self.spec, signer)
         self._progress.watch(self)
-        transport = self._request.transport
-        if self._expects and transport is not None and not self._content.is_eof():
-            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._request.expects_continue and not self._content.ended:
+            self._request.carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return decoder
 
     async def _next(self) -> bytes:
         """What the client sends next; only the time that is spent here is the client's."""
         self.waits_since = self._progress.clock.monotonic()
         try:
-            return await self._content.readany()
-        except (BadFraming, web.RequestPayloadError) as error:
+            return await self._content.read()
+        except BadFraming as error:
             raise S3Error("IncompleteBody", "The request's body could not be read to its end.") from error
         except TimeoutError as error:
             raise S3Error(
                 "RequestTimeout",
                 "Your socket connection to the server was not read from or written to within the timeout period.",
             ) from error
-        except (ConnectionError, ClientError) as error:
-            raise ClientGone("the client has closed the connection in mid-body") from error
         finally:
             self.waits_since = inf
-
-
-def expects_continue(request: web.BaseRequest) -> bool:
-    """Whether the client holds its body back until it is told to go on (RFC 9110, 10.1.1)."""
-    return request.version >= (1, 1) and (request.headers.get("Expect") or "").lower() == "100-continue"

@@ -6,10 +6,6 @@ Nothing of a body is read, and no `100 Continue` sent, before the service has ad
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from itertools import chain
-
-from aiohttp import web
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Malformed, Reason, Refused, TryAgain
@@ -20,14 +16,14 @@ from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, refuse_reserve
 from gateway.s3.forward import forwarded_headers, forwarded_query
 from gateway.s3.operations import Body, Effect, Fences, Operation, recognise
 from gateway.s3.payload import payload_spec
-from gateway.s3.request import Headers, RequestHead, parse_head
+from gateway.s3.request import RequestHead, parse_head
 from gateway.s3.sigv4 import ChunkSigner
 from gateway.s3.xml import BatchObject, error_code, parse_batch
 from gateway.server.answers import Answers
 from gateway.server.body import Progress, RequestBody
 from gateway.server.clients import Caller, Clients
 from gateway.server.cross_origin import ALLOWED, cross_origin
-from gateway.server.http import ClientGone, Reply
+from gateway.server.http import Carrier, ClientGone, Reply, Request
 from gateway.service.batches import Batches
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.misreadings import refuse_misfiled, refuse_misread
@@ -44,16 +40,6 @@ SMALL_ANSWER_BYTES = 65536
 _ROW_OF_NOTHING = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the listener bears."""
-
-    max_concurrent_requests: int = 1024
-    max_header_bytes: int = 65536
-    idle_timeout_s: float = 60.0
-    """The longest a client may make no progress, sending a body or reading an answer."""
-
-
 class S3Handler:
     """Answers S3 requests."""
 
@@ -68,7 +54,7 @@ class S3Handler:
         progress: Progress,
         telemetry: Telemetry,
         clock: Clock,
-        limits: Limits,
+        max_concurrent_requests: int,
         host_id: str,
         virtual_host_suffixes: tuple[str, ...] = (),
     ) -> None:
@@ -83,18 +69,18 @@ class S3Handler:
         self._progress = progress
         self._telemetry = telemetry
         self._clock = clock
-        self._limits = limits
+        self._max_concurrent_requests = max_concurrent_requests
         self._host_id = host_id
         self._suffixes = virtual_host_suffixes
         self.running = 0
         telemetry.running.set_function(lambda: self.running)
         self.draining = False
 
-    async def handle(self, request: web.BaseRequest) -> Reply:
+    async def handle(self, request: Request) -> Reply:
         """Answer one request, log and count it. Never raises but when its task is cancelled."""
         started = self._clock.monotonic()
-        record = RequestRecord(_request_id(self._clock), address=request.remote or "", method=request.method)
-        reply = Reply(request, self._limits.idle_timeout_s)
+        record = RequestRecord(_request_id(self._clock), address=request.carrier.address, method=request.method)
+        reply = Reply(request.carrier, request)
         call = _Call(self, request, reply, record)
         self.running += 1
         try:
@@ -112,19 +98,12 @@ class S3Handler:
             self._telemetry.finished(record, effect, self._clock.monotonic() - started)
         return reply
 
-    def parser_error(self, request: web.BaseRequest, status: int, message: str) -> Reply:
-        """The HTTP parser has refused a request before it became one."""
-        reply = Reply(request, self._limits.idle_timeout_s)
-        reply.keep_alive = False
-        record = RequestRecord(_request_id(self._clock), decision="failed")
-        if status >= 500:
-            error = S3Error("InternalError", "We encountered an internal error. Please try again.")
-        else:
-            # What follows the first line, or stands in quotes, are the client's own bytes: perhaps a secret.
-            fault = message.partition("\n")[0].partition(": b'")[0].rstrip(":.")
-            error = S3Error("BadRequest", f"The request is not valid HTTP: {fault}.")
+    def answer_fault(self, carrier: Carrier, error: S3Error) -> Reply:
+        """Answer what never became a request."""
+        reply = Reply(carrier, None)
+        record = RequestRecord(_request_id(self._clock), address=carrier.address, decision="failed")
         record.reason, record.message = error.code, error.message
-        _Call(self, request, reply, record).send_error(error)
+        Answers(None, reply, record, self._store, self._host_id).send_error(error)
         record.status, record.bytes_out = reply.status, reply.bytes_sent
         self._telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
         return reply
@@ -142,7 +121,7 @@ class _Call(Answers):
     head: RequestHead
     caller: Caller
 
-    def __init__(self, gateway: S3Handler, request: web.BaseRequest, reply: Reply, record: RequestRecord) -> None:
+    def __init__(self, gateway: S3Handler, request: Request, reply: Reply, record: RequestRecord) -> None:
         super().__init__(request, reply, record, gateway._store, gateway._host_id)
         self._gateway = gateway
         self.operation: Operation | None = None
@@ -176,22 +155,15 @@ class _Call(Answers):
 
     async def _serve(self) -> None:
         gateway, record = self._gateway, self.record
-        raw = self._request.raw_headers
-        if sum(map(len, chain.from_iterable(raw))) > gateway._limits.max_header_bytes:
-            raise S3Error(
-                "RequestHeaderSectionTooLarge",
-                "Your request header section exceeds the maximum allowed request header section size.",
-                MaxSizeAllowed=str(gateway._limits.max_header_bytes),
-            )
+        request = self._request
+        assert request is not None
         if gateway.draining:
             raise TryAgain(Reason.DRAINING, "The gateway is shutting down. Send the request again.", retry_after_s=1)
-        if gateway.running > gateway._limits.max_concurrent_requests:
+        if gateway.running > gateway._max_concurrent_requests:
             raise TryAgain(
                 Reason.OVERLOADED, "The gateway serves as many requests as it may. Reduce your rate.", retry_after_s=1
             )
-        self.head = head = parse_head(
-            self._request.method, self._request.raw_path, Headers.of_raw(raw), gateway._suffixes
-        )
+        self.head = head = parse_head(request.method, request.target, request.headers, gateway._suffixes)
         record.bucket, record.object = head.bucket, head.key
         self.caller = gateway._clients.authenticate(head, gateway._clock.wall())
         record.client = self.caller.name
@@ -506,6 +478,7 @@ class _Call(Answers):
                 "Your request was too big.",
                 MaxMessageLengthBytes=str(operation.max_body_bytes),
             )
+        assert self._request is not None
         self._body = RequestBody(
             self._request,
             spec,

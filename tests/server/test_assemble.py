@@ -205,8 +205,8 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
     assert parts.virtual_host_suffixes == ("s3.example.com",)
     assert parts.anonymous_read
     assert (parts.limits.max_concurrent_requests, parts.limits.max_header_bytes) == (11, 20001)
-    assert parts.max_header_field_bytes == 10002
-    assert (parts.header_timeout_s, parts.limits.idle_timeout_s, parts.keepalive_timeout_s) == (3, 4, 5)
+    assert parts.limits.max_header_field_bytes == 10002
+    assert (parts.limits.header_timeout_s, parts.limits.idle_timeout_s, parts.limits.keepalive_timeout_s) == (3, 4, 5)
     timing = parts.timing
     assert (timing.settle_timeout_s, timing.settle_timeout_assembly_s, timing.handover_wait_s) == (31, 301, 21)
     assert (timing.commit_timeout_s, timing.commit_timeout_assembly_s) == (61, 601)

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.s3.payload import PayloadMode
 from gateway.server import body as body_module
-from gateway.server.s3 import Limits
+from gateway.server.listener import Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryUpstream
 from tests.conftest import REGION, StoreServer
@@ -327,7 +327,7 @@ async def test_chunks_that_are_no_chunks(chunks: bytes, when: str, caplog: pytes
         if when == "with the head":
             await wire.send(head + chunks)
             answer = await wire.answer("PUT")
-            assert (answer.status, answer.code) == (400, "BadRequest")
+            assert (answer.status, answer.code) == (400, "IncompleteBody")
         elif when == "while it is read":
             await wire.send(head)
             await rig.floor("object:b/" + KEY, 5)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.server import http
+from gateway.server import listener
 from gateway.server.clients import Client
 from gateway.service.fences import Timing
 from gateway.stores.base import EventKind
@@ -155,9 +155,9 @@ async def test_a_head_may_come_byte_by_byte(rig: Rig) -> None:
 @pytest.mark.parametrize(("first", "bound"), [(b"", "keepalive_timeout_s"), (b"GET /b/k HT", "header_timeout_s")])
 async def test_a_head_that_does_not_end_is_cut_off(first: bytes, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends no whole head is closed after `header_timeout_s`, a silent one after the keep-alive's."""
-    monkeypatch.setattr(http, "HEAD_SWEEP_S", 0.02)
+    monkeypatch.setattr(listener, "SWEEP_S", 0.02)
     bounds: dict[str, Any] = {"header_timeout_s": 60, "keepalive_timeout_s": 60} | {bound: 0.1}
-    async with running(**bounds) as rig:
+    async with running(limits=listener.Limits(**bounds)) as rig:
         wire = await rig.wire()
         await wire.send(first)
         assert await wire.rest() == b""
@@ -165,8 +165,8 @@ async def test_a_head_that_does_not_end_is_cut_off(first: bytes, bound: str, mon
 
 async def test_a_slow_head_on_a_used_connection_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound holds for every head of a connection; between requests it is the keep-alive's."""
-    monkeypatch.setattr(http, "HEAD_SWEEP_S", 0.02)
-    async with running(header_timeout_s=0.1, keepalive_timeout_s=60) as rig:
+    monkeypatch.setattr(listener, "SWEEP_S", 0.02)
+    async with running(limits=listener.Limits(header_timeout_s=0.1, keepalive_timeout_s=60)) as rig:
         wire = await rig.wire()
         await wire.send(signed("GET", "/b"))
         await wire.answer()
@@ -382,10 +382,3 @@ async def test_an_unexpected_fault_is_an_internal_error_that_tells_nothing() -> 
         assert failure["request_id"] == rig.record["request_id"] == answer.header("x-amz-request-id")
         assert rig.record["status"] == 500
         assert (await rig.put("k", b"x", 1)).status == 200
-
-
-async def test_a_misspelt_option_of_the_server_is_an_error() -> None:
-    """aiohttp's own factory would drop every option in silence, and begin to unpack gzip bodies."""
-    server = http.Server(None, None, header_timeout_s=1, auto_decompres=False)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="auto_decompres"):
-        server()

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.keys import FencingKey, Mode, Token, WithoutToken
 from gateway.server.clients import Client
-from gateway.server.s3 import Limits
+from gateway.server.listener import Limits
 from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
