@@ -50,8 +50,11 @@ class Clients:
         self._anonymous_read = anonymous_read
 
     def authenticate(self, head: RequestHead, now: float) -> Caller:
-        """Verify the signature. Raises S3's own errors."""
-        claim = parse_claim(head)
+        """Verify the signature. Raises S3's own errors.
+
+        A preflight is nobody's: a browser sends it without credentials (Fetch Standard, "CORS-preflight fetch"), though
+        to the URL that was presigned for the request to come."""
+        claim = parse_claim(head) if head.method != "OPTIONS" else None
         if claim is None:
             return ANONYMOUS
         client = self._clients.get(claim.access_key)

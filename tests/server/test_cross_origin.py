@@ -13,7 +13,7 @@ from gateway.server import cross_origin
 from gateway.upstream.base import UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.conftest import StoreServer
-from tests.server.rig import BUCKET, Answer, Pairs, Rig, real, rule, running
+from tests.server.rig import BUCKET, HOST, Answer, Pairs, Rig, raw, real, rule, running
 
 PAGE = "https://studio.example"
 FROM_PAGE = ("origin", PAGE)
@@ -65,6 +65,20 @@ async def test_results_can_be_read(rig: Rig, bucket: str) -> None:
         deleted = await rig.ask("DELETE", f"/{bucket}/renders/job-1/a", [FROM_PAGE, ("x-fencing-token", "34")])
         assert deleted.status == 204
         assert readable(deleted)
+
+
+async def test_a_preflight_of_a_presigned_url_passes(rig: Rig, bucket: str) -> None:
+    """A browser asks the very URL that was presigned for another method: its signature is the coming request's."""
+    presigned = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=nobody&X-Amz-Signature=of+a+PUT"
+    asked = raw(
+        f"OPTIONS /{bucket}/renders/job-1/a?{presigned} HTTP/1.1",
+        [("host", HOST), FROM_PAGE, ("access-control-request-method", "PUT")],
+    )
+    answer = await rig.say(asked)
+    assert answer.status == 200
+    assert answer.header("access-control-allow-methods") == "PUT, DELETE"
+    assert readable(answer)
+    assert "X-Amz-Signature" not in rig.upstream.requests[-1].raw_query
 
 
 async def test_other_pages_read_nothing(rig: Rig, bucket: str) -> None:
