@@ -99,7 +99,8 @@ async def test_a_gigabyte_under_a_bad_key(rig: Rig, key: Credentials) -> None:
 
 
 class Large(MemoryUpstream):
-    """Gives an object of 32 MiB piece by piece, and looks before each at what the gateway has not yet sent on."""
+    """Gives an object of 32 MiB piece by piece, and a small one at once; looks before each at what the gateway has not
+    yet sent on."""
 
     def __init__(self) -> None:
         super().__init__(BUCKET)
@@ -108,6 +109,9 @@ class Large(MemoryUpstream):
 
     async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
         store = self
+        if request.raw_key == "small":
+            self.ahead.append(self.unsent())
+            return MemoryResponse(200, [("content-length", "60000")], b"x" * 60000)
 
         class Response(MemoryResponse):
             async def chunks(self) -> AsyncIterator[bytes]:
@@ -134,6 +138,18 @@ async def test_an_answer_lies_no_further_ahead_than_its_client_reads() -> None:
         await wire.send(signed("GET", "/b/k"))
         answer = await wire.answer()
         assert len(answer.body) == 512 * 65536
+        assert max(upstream.ahead) <= 4 * 65536
+
+
+async def test_pipelined_answers_lie_no_further_ahead_than_their_client_reads() -> None:
+    """A client that sends request after request and reads no answer is served no further than its answers go."""
+    upstream = Large()
+    async with running(upstream=upstream) as rig:
+        upstream.rig = rig
+        wire = await rig.wire()
+        await wire.send(signed("GET", "/b/small") * 200)
+        for _ in range(200):
+            assert (await wire.answer()).body == b"x" * 60000
         assert max(upstream.ahead) <= 4 * 65536
 
 
