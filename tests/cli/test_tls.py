@@ -1,4 +1,4 @@
-"""TLS as the command line has it: faults of the configuration, a running gateway's reload, commands that ask over TLS."""
+"""TLS on the command line: faults of the configuration, a running gateway's reload, commands that ask over TLS."""
 
 from __future__ import annotations
 
