@@ -378,6 +378,7 @@ def _arguments(ports: Ports) -> list[str]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-s3.iam=false",
+        "-s3.allowedOrigins=",  # as on S3: which pages may use a bucket, it says itself. By default all might
         # As on S3: a bucket is not made by an upload, nor deleted with what is in it.
         "-s3.autoCreateBucket=false",
         "-s3.allowDeleteBucketNotEmpty=false",
