@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.browser import CORS
 from tests.clients.drivers import Companion
 from tests.clients.gateway import BUCKET, STRICT, WatchedGateway
 from tests.conftest import s3_client
@@ -20,6 +21,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedGateway
     with WatchedGateway(tmp_path_factory.mktemp("clients")) as running:
         client = s3_client(running.url, STRICT)
         client.create_bucket(Bucket=BUCKET)
+        client.put_bucket_cors(Bucket=BUCKET, CORSConfiguration={"CORSRules": [CORS]})
         client.close()
         yield running
         Companion.end_all()

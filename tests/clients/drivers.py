@@ -110,7 +110,7 @@ class Companion:
             )
         self._program = self._kept[named]
 
-    def call(self, name: str, *arguments: str | None) -> Any:
+    def call(self, name: str, *arguments: Any) -> Any:
         """What the program answers. Raises `Failed`."""
         assert self._program.stdin is not None
         assert self._program.stdout is not None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.s3.sigv4 import Credentials
+from tests.clients.browser import Browser
 from tests.clients.drivers import Driver, Failed
 from tests.clients.gateway import BUCKET, LENIENT, LIMITED, STRICT, WatchedGateway
 from tests.clients.libraries import Aiobotocore, Boto3, MinioPy, S3fs, SmartOpen
@@ -28,7 +29,7 @@ from tests.clients.programs import (
     S3cmd,
 )
 
-PROGRAMS = (OldBoto3, OldAiobotocore, AwsCli, Rclone, S3cmd, Curl, ClientS3, LibStorage)
+PROGRAMS = (OldBoto3, OldAiobotocore, AwsCli, Rclone, S3cmd, Curl, ClientS3, LibStorage, Browser)
 CLIENTS = [
     *(pytest.param(one, id=one.__name__) for one in (Boto3, Aiobotocore, MinioPy, S3fs, SmartOpen)),
     *(pytest.param(one, id=one.__name__, marks=pytest.mark.services) for one in PROGRAMS),
