@@ -253,6 +253,21 @@ async def test_a_chain_and_an_authority_between(tmp_path: Path) -> None:
             assert (await sending).status == 200
 
 
+def test_a_named_authority_may_be_simple(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.13 on contexts demand extensions that simple tools leave out: of the system's authorities still, not
+    of one that somebody has named."""
+    make = ssl.create_default_context
+
+    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
+        context = make(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    assert client_context().verify_flags & ssl.VERIFY_X509_STRICT
+    assert not client_context(authority.file).verify_flags & ssl.VERIFY_X509_STRICT
+
+
 async def test_the_name_in_sni_is_the_endpoints(authority: Authority) -> None:
     """The server is told, and verified by, the name in the endpoint, in both addressing styles."""
     served = authority.issue("localhost").served
