@@ -14,8 +14,9 @@ from gateway.s3.claim import UNSIGNED_PAYLOAD
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, refuse_reserved
 from gateway.s3.forward import forwarded_headers, forwarded_query
-from gateway.s3.operations import Body, Effect, Fences, Operation, recognise
+from gateway.s3.operations import Body, Effect, Fences, Operation
 from gateway.s3.payload import payload_spec
+from gateway.s3.recognise import recognise
 from gateway.s3.request import RequestHead, parse_head
 from gateway.s3.sigv4 import ChunkSigner
 from gateway.s3.xml import BatchObject, error_code, parse_batch

@@ -11,7 +11,7 @@ from hashlib import sha256
 from gateway.core.errors import FenceError
 from gateway.core.keys import Rule, Ruleset, Token, agree, compile_rule, key_of_object
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
-from gateway.s3.operations import recognise
+from gateway.s3.recognise import recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.service.fences import Fences, Timing
 from gateway.service.objects import Objects

@@ -1,0 +1,173 @@
+"""Which row of the table of operations a request is (R8), in the one reading that leaves a store no other.
+
+What a store could take for another operation, or for one on other objects, is refused here, whatever the fence says.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gateway.s3.errors import S3Error
+from gateway.s3.operations import OPERATIONS, Level, Operation
+from gateway.s3.request import RequestHead
+
+MAX_PART_NUMBER = 10_000
+"""S3 user guide, "Amazon S3 multipart upload limits"."""
+
+_Index = dict[tuple[str, Level, str | None], list[Operation]]
+
+
+def _index() -> _Index:
+    index: _Index = defaultdict(list)
+    for row in OPERATIONS:
+        index[row.method, row.level, row.subresource].append(row)
+    for rows in index.values():
+        rows.sort(key=lambda row: (row.header is not None) + len(row.requires), reverse=True)
+    return dict(index)
+
+
+_INDEX = _index()
+SUBRESOURCES: dict[Level, frozenset[str]] = {
+    level: frozenset(row.subresource for row in OPERATIONS if row.level is level and row.subresource) for level in Level
+}
+_MARKING_HEADERS: dict[tuple[str, Level], frozenset[str]] = {
+    (method, level): frozenset(
+        row.header for row in OPERATIONS if (row.method, row.level) == (method, level) and row.header
+    )
+    for method, level in {(row.method, row.level) for row in OPERATIONS if row.header}
+}
+# `partNumber` selects UploadPart, but on GET and HEAD it picks a part of the object to read.
+_PLAIN_ON_READ = frozenset({"partNumber"})
+_ANY_MAY_BEAR = frozenset({"x-id"})
+"""The name of the operation, which SDKs add."""
+_OF_WRITES = frozenset(
+    name for row in OPERATIONS if row.method not in ("GET", "HEAD") for name in (*row.requires, *row.parameters)
+)
+# Extensions that make a write reach objects which it does not name: MinIO's recursive delete, and archives that the
+# server unpacks (MinIO's, Snowball's).
+_REACHING_FURTHER = ("x-minio-force-delete", "x-minio-extract", "x-amz-meta-snowball-auto-extract")
+
+
+def recognise(head: RequestHead) -> Operation:
+    """The row of a request. Raises `S3Error`: MethodNotAllowed; InvalidArgument for two subresources at once, or for a
+    write with a query parameter twice, of which the upstream might read the other; NotImplemented for a write with a
+    query parameter that no row knows, since nobody can tell what it would do, or that would reach other objects."""
+    level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
+    names = [name for name, _ in head.query]
+    reading = head.method in ("GET", "HEAD", "OPTIONS")
+    selecting = SUBRESOURCES[level].intersection(names)
+    if head.method == "OPTIONS":
+        selecting = frozenset()  # A preflight asks about the target of the request that will follow.
+    elif reading:
+        selecting -= _PLAIN_ON_READ
+    elif "partNumber" in selecting:
+        selecting -= {"uploadId"}
+    if len(selecting) > 1:
+        one, other = sorted(selecting)[:2]
+        raise S3Error(
+            "InvalidArgument",
+            f"Conflicting query string parameters: {one}, {other}",
+            ArgumentName="ResourceType",
+            ArgumentValue=one,
+        )
+    subresource = next(iter(selecting), None)
+    if not reading:
+        _refuse_unknown_parameters(names, subresource)
+        _refuse_reaching_further(head)
+    if head.method == "POST":
+        _refuse_form(head, level, subresource)
+    for row in _INDEX.get((head.method, level, subresource), ()):
+        if (not row.requires or all(name in names for name in row.requires)) and (
+            row.header is None or row.header in head.headers
+        ):
+            _refuse_marks_of_others(head, row)
+            if not reading:
+                _refuse_parameters_of_others(names, row)
+            if subresource == "partNumber":
+                _refuse_no_part_number(head.param("partNumber") or "")
+            return row
+    raise S3Error(
+        "MethodNotAllowed",
+        "The specified method is not allowed against this resource.",
+        Method=head.method,
+        ResourceType=(subresource or level.value).upper(),
+    )
+
+
+def _refuse_marks_of_others(head: RequestHead, row: Operation) -> None:
+    """Raises `S3Error` (InvalidArgument) for a header that makes another operation of the request: which one the store
+    would see is for nobody to guess."""
+    for name in _MARKING_HEADERS.get((row.method, row.level), ()):
+        if name != row.header and name in head.headers:
+            raise S3Error(
+                "InvalidArgument",
+                f"The header {name} does not go with {row.name}.",
+                ArgumentName=name,
+                ArgumentValue="",
+            )
+
+
+def _refuse_parameters_of_others(names: list[str], row: Operation) -> None:
+    """Raises `S3Error` (InvalidArgument) for a parameter that has a meaning for other writes alone: what the store
+    would make of it here is for nobody to guess. S3 says the same of a PutObject with a version."""
+    for name in names:
+        if name in _OF_WRITES and name not in (row.subresource, *row.requires, *row.parameters):
+            raise S3Error(
+                "InvalidArgument",
+                f"The query parameter {name} does not go with {row.name}.",
+                ArgumentName=name,
+                ArgumentValue="",
+            )
+
+
+def _refuse_no_part_number(text: str) -> None:
+    """Raises `S3Error` (InvalidArgument). SeaweedFS 4.48 takes a part without a number in digits for a plain PUT of the
+    object, which would make it visible past the upload."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_PART_NUMBER):
+        raise S3Error(
+            "InvalidArgument",
+            f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
+            ArgumentName="partNumber",
+            ArgumentValue=text[:64],
+        )
+
+
+def _refuse_form(head: RequestHead, level: Level, subresource: str | None) -> None:
+    """A form is a form whatever the query says: stores that know the subresource not take it for PostObject. The one
+    other request with such a content type is an upload's creation, which names with it the type of the object."""
+    is_form = (head.headers.get("content-type") or "").lower().lstrip().startswith("multipart/form-data")
+    if is_form and subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
+        raise S3Error(
+            "NotImplemented",
+            "The gateway takes a form (Content-Type: multipart/form-data) only as a POST to a bucket without a query.",
+            Header="Content-Type",
+        )
+
+
+def _refuse_reaching_further(head: RequestHead) -> None:
+    for name in _REACHING_FURTHER:
+        if name in head.headers:
+            raise S3Error("NotImplemented", f"The gateway does not pass {name}: no fence could follow it.", Header=name)
+
+
+def _refuse_unknown_parameters(names: list[str], subresource: str | None) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise S3Error(
+            "InvalidArgument",
+            f"The query parameter {twice!r} is given more than once.",
+            ArgumentName=twice,
+            ArgumentValue="",
+        )
+    for name in names:
+        if name == subresource or name in _OF_WRITES or name in _ANY_MAY_BEAR:
+            continue
+        lower = name.lower()
+        if not lower.startswith("x-amz-") or lower.startswith(
+            ("x-amz-copy-source", "x-amz-meta-fencing", "x-amz-rename")
+        ):
+            raise S3Error(
+                "NotImplemented",
+                f"The gateway does not know the query parameter {name!r} on a write, nor what it would change.",
+                Header=name,
+            )
