@@ -254,7 +254,7 @@ async def test_a_chain_and_an_authority_between(tmp_path: Path) -> None:
 
 
 def test_a_named_authority_may_be_simple(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.13 on contexts demand extensions that simple tools leave out: of the system's authorities still, not
+    """From Python 3.13 on contexts demand extensions that simple tools leave out: of the system's authorities, and not
     of one that somebody has named."""
     make = ssl.create_default_context
 
