@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.s3.operations import OPERATIONS, Level, Operation
+from gateway.s3.operations import OPERATIONS, Effect, Level, Operation
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.client import UpstreamClient
 from tests.conftest import StoreServer
@@ -54,6 +54,22 @@ async def test_the_table_knows_what_the_store_overlooks(store: UpstreamClient, v
     refused for nothing."""
     found = {row.name for row in SELECTED if await plain_was_done(store, row, value)}
     assert found == {row.name for row in SELECTED if row.overlooked}
+
+
+async def test_reads_and_settings_change_no_object(store: UpstreamClient) -> None:
+    """What no fence looks at leaves an object's bytes, metadata and tags as they are."""
+    bucket = f"overlooked-{secrets.token_hex(6)}"
+    await send(store, "PUT", bucket, "", "", b"")
+    await send(store, "PUT", bucket, KEY, "", b"object")
+    before = [await send(store, "GET", bucket, KEY, query, b"") for query in ("", "tagging", "acl")]
+    for row in OPERATIONS:
+        if row.effect not in (Effect.READ, Effect.CONFIGURE) or row.overlooked or row.level is Level.SERVICE:
+            continue
+        query = "&".join([row.subresource or "", *[f"{name}=1" for name in (*row.requires, *row.parameters)]])
+        body = b"<X/>" if row.method in ("PUT", "POST") else b""
+        await send(store, row.method, bucket, KEY if row.level is Level.OBJECT else "", query, body)
+        left = [await send(store, "GET", bucket, KEY, query, b"") for query in ("", "tagging", "acl")]
+        assert left == before, row.name
 
 
 @pytest.mark.parametrize("number", ["x", "", "-1"])
