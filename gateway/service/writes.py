@@ -288,8 +288,8 @@ class Writes:
         state, _, _ = await self._look(write, live, entry)
         if if_match is not None and state.etag is None:
             raise S3Error("NoSuchKey", "The specified key does not exist.", Key=write.object_key)
-        # RFC 9110, 13.1.1: one of several ETags is enough.
-        listed = [_bare(etag) for etag in (if_match or "").split(",")]
+        # RFC 9110, 13.1.1: one of several ETags is enough, a weak one never is.
+        listed = [_bare(etag) for etag in (if_match or "").split(",") if not etag.strip().startswith("W/")]
         matches = if_match in (None, "*") or _bare(state.etag or "") in listed
         if not matches or (if_none_match is not None and state.etag is not None):
             raise condition_failed("If-Match" if if_match else "If-None-Match")

@@ -241,6 +241,7 @@ def test_without_conditions_nothing_is_conditioned() -> None:
     [
         ((("if-none-match", "*"),), "PreconditionFailed"),
         ((("if-match", '"0123456789abcdef0123456789abcdef"'),), "PreconditionFailed"),
+        ((("if-match", 'W/"7fc56270e7a70fa81a5935b72eacbe29"'),), "PreconditionFailed"),
         ((("if-none-match", '"0123456789abcdef0123456789abcdef"'),), "NotImplemented"),
         ((("if-match", '"x"'), ("if-none-match", "*")), "NotImplemented"),
     ],
