@@ -70,7 +70,7 @@ def request(
     lines = [f"{method} {path}{'?' + query if query else ''} HTTP/1.1", f"host: {host}"]
     lines += [f"{name}: {value}" for name, value in (*fields, *added)]
     lines.append(f"content-length: {len(body)}")
-    return Request(("\r\n".join(lines) + "\r\n\r\n").encode(), body)
+    return Request(("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape"), body)
 
 
 def _framed(payload: bytes, signer: ChunkSigner | None, trailer: str | None) -> bytes:

@@ -1,0 +1,254 @@
+"""The differences that may be: all of them, each with its reason.
+
+A rule takes one kind of difference out of both answers, and says whether there was anything to take. What is not
+explained here is a fault of the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gateway.s3.operations import OPERATIONS
+from gateway.s3.request import MAX_KEY_BYTES
+from tests.differential.compare import OWN_FIELDS, Exchange, undated
+
+ROWS = {row.name: row for row in OPERATIONS}
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """One kind of difference."""
+
+    reason: str
+    take_out: Callable[[Exchange], bool]
+
+
+def _dates(exchange: Exchange) -> bool:
+    changed = exchange.both("without", b"date")
+    changed |= exchange.both("without", b"seaweed-x-amz-noncurrent-since-ns")
+    changed |= exchange.both("dated", b"last-modified")
+    before = exchange.direct, exchange.through
+    exchange.direct = replace(exchange.direct, body=undated(exchange.direct.body))
+    exchange.through = replace(exchange.through, body=undated(exchange.through.body))
+    return changed or before != (exchange.direct, exchange.through)
+
+
+def _request_ids(exchange: Exchange) -> bool:
+    changed = exchange.both("without", b"x-amz-request-id", b"x-amz-id-2")
+    changed |= exchange.both("with_body", rb"<RequestId>[^<]*</RequestId>", b"")
+    return exchange.both("with_body", rb"<HostId>[^<]*</HostId>", b"") or changed
+
+
+def _framing(exchange: Exchange) -> bool:
+    if exchange.step.method == "HEAD" and exchange.direct.status < 300:
+        return False
+    return exchange.both("without", b"content-length", b"transfer-encoding")
+
+
+def _fence_on_answers(exchange: Exchange) -> bool:
+    if not exchange.fence.headers:
+        return False
+    before = exchange.through
+    exchange.through = exchange.through.without(*_OF_THE_FENCE)
+    return before != exchange.through
+
+
+def _fence_on_objects(exchange: Exchange) -> bool:
+    if not exchange.behind:
+        return False
+    before = exchange.through
+    exchange.through = exchange.through.without(b"x-amz-meta-fencing-")
+    return before != exchange.through
+
+
+def _host_names(exchange: Exchange) -> bool:
+    return exchange.both("with_body", rb"<Location>https?://[^/<]*/", b"<Location>/")
+
+
+def _own_error(exchange: Exchange) -> bool:
+    same = exchange.own_error and exchange.direct.status == exchange.through.status
+    return same and exchange.direct.code == exchange.through.code and exchange.agree()
+
+
+def _several_faults(exchange: Exchange) -> bool:
+    found = exchange.through.code in _FOUND_FIRST or exchange.step.mode == "anonymous"
+    return found and exchange.own_error and exchange.direct.status >= 400 and exchange.agree()
+
+
+def _long_key(exchange: Exchange) -> bool:
+    return any(len(key.encode()) > MAX_KEY_BYTES for key in exchange.keys) and exchange.own_error and exchange.agree()
+
+
+def _misread(exchange: Exchange) -> bool:
+    refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
+    return refused and (ROWS[exchange.step.operation].overlooked or exchange.names_no_object) and exchange.agree()
+
+
+def _in_doubt(exchange: Exchange) -> bool:
+    reason = exchange.through.get(b"x-fencing-reason")
+    writing = exchange.direct.status >= 500 and exchange.through.status == 503
+    return writing and reason in (b"InDoubt", b"UpstreamUnavailable") and exchange.agree()
+
+
+def _verified(exchange: Exchange) -> bool:
+    lax = exchange.direct.status < 300 and exchange.own_error and exchange.through.code in _VERIFIED
+    return lax and exchange.step.digest is None and exchange.agree()
+
+
+def _unbound(exchange: Exchange) -> bool:
+    aborting = exchange.step.operation == "AbortMultipartUpload" and exchange.direct.status == 204
+    again = exchange.step.operation == "CompleteMultipartUpload" and exchange.aborted
+    return (aborting or again) and exchange.through.code == b"NoSuchUpload" and exchange.agree()
+
+
+def _copy_of_version(exchange: Exchange) -> bool:
+    source = dict(exchange.step.headers).get("x-amz-copy-source")
+    refused = exchange.step.operation == "CopyObject" and exchange.direct.code == b"InvalidRequest"
+    named = isinstance(source, str) and source.endswith("?versionId=null") and len(set(exchange.keys)) == 1
+    return refused and named and exchange.through.status == 200 and exchange.agree()
+
+
+def _white_space(exchange: Exchange) -> bool:
+    odd = any(isinstance(v, str) and any(c.isspace() and not c.isascii() for c in v) for _, v in exchange.step.headers)
+    refused = exchange.direct.code == b"SignatureDoesNotMatch" and exchange.through.status == 503
+    return odd and refused and exchange.agree()
+
+
+def _part_number(exchange: Exchange) -> bool:
+    number = dict(exchange.step.query).get("partNumber")
+    refused = exchange.step.method == "PUT" and exchange.through.code == b"InvalidArgument"
+    return refused and isinstance(number, str) and not number.isdecimal() and exchange.agree()
+
+
+def _batch_document(exchange: Exchange) -> bool:
+    batch = exchange.step.operation == "DeleteObjects"
+    if batch and exchange.through.code == b"MalformedXML" and isinstance(exchange.step.body, str):
+        return exchange.agree()
+    return batch and exchange.through.status == 200 and exchange.both("rewritten")
+
+
+def _conditions(exchange: Exchange) -> bool:
+    row = exchange.step.operation
+    asked = {name for name, _ in exchange.step.headers} & {"if-match", "if-none-match"}
+    if not (exchange.fence.headers and asked and row in _CONDITIONAL and exchange.own_error):
+        return False
+    absent = exchange.direct.status == 412 and exchange.through.code == b"NoSuchKey" and "if-match" in asked
+    return (absent or exchange.through.status == 501) and exchange.agree()
+
+
+def _completed_already(exchange: Exchange) -> bool:
+    done = exchange.step.operation == "CompleteMultipartUpload" and exchange.through.status == 200
+    bare = {name for name, _ in exchange.through.fields if name not in OWN_FIELDS} == set()
+    if not (done and bare):
+        return False
+    if exchange.direct.status == 412 and dict(exchange.step.headers).get("if-none-match") == "*":
+        return exchange.agree()
+    exchange.direct = exchange.direct.without(b"server", b"vary", b"accept-ranges", b"x-amz-version-id")
+    exchange.both("rewritten")
+    return exchange.both("with_body", rb"<Location>[^<]*</Location>", b"")
+
+
+def _deleted_already(exchange: Exchange) -> bool:
+    both = exchange.direct.status == exchange.through.status == 204
+    bare = exchange.step.operation == "DeleteObject" and exchange.fence.headers and not exchange.through.fields
+    return bool(both and bare) and exchange.agree()
+
+
+def _aws_chunked(exchange: Exchange) -> bool:
+    before = exchange.direct
+    fields = [(n, _unchunked(v) if n == b"content-encoding" else v) for n, v in exchange.direct.fields]
+    exchange.direct = replace(before, fields=tuple((n, v) for n, v in fields if n != b"content-encoding" or v))
+    return before != exchange.direct
+
+
+def _unchunked(coding: bytes) -> bytes:
+    return (
+        coding
+        if b"aws-chunked" not in coding
+        else b",".join(part for part in (p.strip() for p in coding.split(b",")) if part != b"aws-chunked")
+    )
+
+
+def _order_of_uploads(exchange: Exchange) -> bool:
+    if exchange.step.operation == "ListParts":
+        return exchange.both("sorted", rb"<Part>.*?</Part>")
+    return exchange.step.operation == "ListMultipartUploads" and exchange.both("sorted", rb"<Upload>.*?</Upload>")
+
+
+_OF_THE_FENCE = (b"x-fencing-token", b"x-fencing-key", b"x-fencing-floor", b"x-fencing-object-")
+_CONDITIONAL = frozenset({"PutObject", "CopyObject", "DeleteObject"})
+_VERIFIED = frozenset({b"BadDigest", b"InvalidDigest", b"InvalidRequest"})
+_FOUND_FIRST = _VERIFIED | {b"MalformedXML", b"InvalidArgument", b"NoSuchKey", b"NoSuchUpload", b"PreconditionFailed"}
+
+
+ALLOWED: dict[str, Allowed] = {
+    "dates": Allowed("the sides are asked one after the other", _dates),
+    "request ids": Allowed("each server numbers its own requests", _request_ids),
+    "host names": Allowed("a Complete's Location names the host that the store was asked as", _host_names),
+    "framing": Allowed("bodies are compared without it; HEAD's Content-Length stays", _framing),
+    "fence on answers": Allowed(
+        "docs/interface.md: a fenced answer tells token, key and floor, a fenced object its token and key",
+        _fence_on_answers,
+    ),
+    "fence on objects": Allowed(
+        "docs/interface.md: what the gateway keeps on a fenced object is hidden from its clients, not from the store's",
+        _fence_on_objects,
+    ),
+    "aws-chunked": Allowed(
+        "SeaweedFS keeps a framing's name as the object's Content-Encoding; on S3 it goes with the framing",
+        _aws_chunked,
+    ),
+    "order of uploads": Allowed(
+        "SeaweedFS lists the uploads of a key by their ids, and a part sent twice by its file's, which are random",
+        _order_of_uploads,
+    ),
+    "own errors": Allowed(
+        "an error that the gateway writes has S3's status and code, its own words and fields", _own_error
+    ),
+    "several faults": Allowed(
+        "of several faults of a request the gateway tells the one that it finds first: its signature's, its body's, "
+        "its upload's, its copy's source's",
+        _several_faults,
+    ),
+    "long keys": Allowed("more than 1,024 bytes are KeyTooLongError on S3, for HEAD 400", _long_key),
+    "misread": Allowed(
+        "what SeaweedFS would take for another request, or a key for one of its own files, is 501 (R8)", _misread
+    ),
+    "in doubt": Allowed("R5: the store's 500 to a write says nothing of its effect", _in_doubt),
+    "verified": Allowed("SeaweedFS does not verify every digest; a digest that is wrong is 400 on S3", _verified),
+    "unbound": Allowed(
+        "an upload that is gone is NoSuchUpload on S3 and under R6; SeaweedFS aborts or completes it again", _unbound
+    ),
+    "copy of a version": Allowed(
+        "a version may be copied onto its own object on S3; the fence spells its metadata out, as SeaweedFS wants it",
+        _copy_of_version,
+    ),
+    "white space": Allowed(
+        "SeaweedFS takes a no-break space in a header for white space and so refuses every signature over it",
+        _white_space,
+    ),
+    "part numbers": Allowed("SeaweedFS takes a part without a number for an object; on S3 it is 400", _part_number),
+    "batch documents": Allowed(
+        "a batch that names no object is 400 on S3, not on SeaweedFS; the answer to a quiet one is written anew (R7)",
+        _batch_document,
+    ),
+    "conditions": Allowed(
+        "under the fence a client's conditions have S3's answers: 404 for If-Match of an absent object (SeaweedFS: "
+        "412), 501 for what S3 does not know",
+        _conditions,
+    ),
+    "completed already": Allowed(
+        "R6: a Complete that has succeeded before is answered success without the store", _completed_already
+    ),
+    "deleted already": Allowed(
+        "R4: the DELETE of an object seen absent is answered without the store", _deleted_already
+    ),
+}
+
+
+def explain(exchange: Exchange) -> None:
+    """Take out all that is allowed, and note in `used` which rules it took."""
+    for name, rule in ALLOWED.items():
+        if rule.take_out(exchange):
+            exchange.used.append(name)
