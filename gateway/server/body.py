@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from math import inf
 
 from gateway.clock import Clock
@@ -50,7 +50,7 @@ class Progress:
 
 
 class RequestBody:
-    """The body of one request (`gateway.service.sending.Body`). `signer` makes what signed chunks are verified by."""
+    """The body of one request (`gateway.service.sending.Body`). `signer` verifies its chunks, where they are signed."""
 
     __slots__ = (
         "_content",
@@ -69,7 +69,7 @@ class RequestBody:
         self,
         request: Request,
         spec: PayloadSpec,
-        signer: Callable[[], ChunkSigner],
+        signer: ChunkSigner | None,
         progress: Progress,
         *,
         document: bool = False,
@@ -140,8 +140,7 @@ class RequestBody:
 
     def _begin(self) -> PayloadDecoder:
         self.wanted = True
-        signer = self._signer() if self.spec.mode.signed_chunks else None
-        self._decoder = decoder = PayloadDecoder(self.spec, signer)
+        self._decoder = decoder = PayloadDecoder(self.spec, self._signer)
         self._progress.watch(self)
         if self._request.expects_continue and not self._content.ended:
             self._request.carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")

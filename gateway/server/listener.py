@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport = cast(asyncio.Transport, None)
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._target = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._in_head = False
@@ -191,6 +191,8 @@ class Connection(asyncio.Protocol):
         self._listener.connections.discard(self)
         self._client_ended()
         self.resume_writing()
+        # Parser and transport refer to us: without the circle nothing is left to the collector.
+        self._parser = None
 
     def eof_received(self) -> bool:
         self._client_ended()
@@ -200,11 +202,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._left:
             data = self._body_received(data)
-        if not data or self._broken or (self._last and self._receiving is None):
+        parser = self._parser
+        if not data or parser is None or self._broken or (self._last and self._receiving is None):
             return
         self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._stay_with_http(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
@@ -262,6 +265,7 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         self._head_bytes = 0
         parser, fields, limits = self._parser, self._fields, self._listener.limits
+        assert parser is not None
         sizes = [*map(len, chain.from_iterable(fields))]
         if sum(sizes) > limits.max_header_bytes:
             raise _head_too_large(limits.max_header_bytes)

@@ -483,7 +483,7 @@ class _Call(Answers):
         self._body = RequestBody(
             self._request,
             spec,
-            self._chunk_signer,
+            self._chunk_signer() if spec.mode.signed_chunks else None,
             self._gateway._progress,
             document=operation.body is Body.DOCUMENT,
         )
