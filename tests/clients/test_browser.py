@@ -45,8 +45,8 @@ def png(width: int, height: int) -> bytes:
 
 
 def test_an_image_is_uploaded_and_shown(gateway: WatchedGateway, page: Browser, job: str, tmp_path: Path) -> None:
-    """The browser asks by a preflight, puts under the token and shows the image, by one request each; the page reads the
-    floor and the ETag."""
+    """The browser asks by a preflight, puts under the token and shows the image, by one request each; the page reads
+    the floor and the ETag."""
     (tmp_path / "image.png").write_bytes(png(30, 20))
     place = f"renders/{job}/im age+1&ü.png"
     url = page.presign("put_object", Key=place, Metadata={"fencing-token": "34"}, ContentType="image/png")

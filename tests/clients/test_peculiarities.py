@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
+import s3fs  # type: ignore[import-untyped]
+import smart_open
 import urllib3
 from botocore.config import Config
 from minio import Minio
 from minio.error import S3Error
 
+from tests.clients.boto import say_token
 from tests.clients.drivers import Failed
 from tests.clients.gateway import BUCKET, LENIENT, STRICT, WatchedGateway
-from tests.clients.programs import Rclone, S3cmd
+from tests.clients.programs import ClientS3, Rclone, S3cmd
 from tests.conftest import REGION, s3_client
 from tests.gateway_process import Target
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -38,6 +47,23 @@ def boto3_client(target: Target, **config: Any) -> Any:
         aws_secret_access_key=target.credentials.secret_key,
         config=Config(proxies={}, **config),
     )
+
+
+@contextmanager
+def s3fs_with(target: Target, token: str) -> Iterator[Any]:
+    """An s3fs that says the token with every request."""
+    pair = target.credentials
+    fs = s3fs.S3FileSystem(
+        key=pair.access_key,
+        secret=pair.secret_key,
+        endpoint_url=target.url,
+        client_kwargs={"region_name": REGION},
+        skip_instance_cache=True,
+        use_listings_cache=False,
+    )
+    say_token(fs.connect(), token)
+    yield fs
+    fs.close_session(fs.loop, fs.s3)
 
 
 def test_boto3_deletes_of_many(gateway: WatchedGateway, s3: Any, place: str) -> None:
@@ -103,6 +129,85 @@ def test_minio_has_no_place_for_a_header(gateway: WatchedGateway, place: str, sm
         )
     client._http.clear()
     assert caught.value.code == "FencingTokenRequired"
+
+
+def test_s3fs_is_silent_about_refusals_in_a_batch(gateway: WatchedGateway, s3: Any, place: str) -> None:
+    """`rm` sends a batch, and neither raises nor answers what is refused in it. `rm_file` raises."""
+    target = gateway.target(STRICT)
+    files = [f"{BUCKET}/{place}/floor", f"{BUCKET}/{place}/a"]
+    s3.put_object(Bucket=BUCKET, Key=f"{place}/a", Body=b"x", Metadata={"fencing-token": "34"})
+    with s3fs_with(target, "33") as fs:
+        assert fs.rm(files) == []
+        with pytest.raises(OSError, match="Token 33 is stale"):
+            fs.rm_file(files[0])
+        # The folder itself is in the batch, and no rule makes it the job's.
+        with pytest.raises(OSError, match="belong to several fencing keys"):
+            fs.rm(f"{BUCKET}/{place}", recursive=True)
+    assert s3.list_objects_v2(Bucket=BUCKET, Prefix=place)["KeyCount"] == 2
+    with s3fs_with(target, "34") as fs:
+        assert fs.rm(fs.find(f"{BUCKET}/{place}")) == []
+    assert s3.list_objects_v2(Bucket=BUCKET, Prefix=place)["KeyCount"] == 0
+
+
+def write_with_boto3(target: Target, key: str, tmp_path: Path, overtake: Callable[[], None]) -> None:
+    (tmp_path / "body").write_bytes(os.urandom(32 * MIB))
+    client = boto3_client(target)
+    say_token(client, "34")
+    met = threading.Lock()
+
+    def progress(_: int) -> None:
+        if met.acquire(blocking=False):
+            overtake()
+
+    try:
+        client.upload_file(str(tmp_path / "body"), BUCKET, key, Callback=progress)
+    finally:
+        client.close()
+
+
+def write_with_smart_open(target: Target, key: str, tmp_path: Path, overtake: Callable[[], None]) -> None:
+    client = boto3_client(target)
+    say_token(client, "34")
+    how = {"client": client, "min_part_size": 5 * MIB}
+    try:
+        with smart_open.open(f"s3://{BUCKET}/{key}", "wb", transport_params=how) as sink:
+            sink.write(os.urandom(6 * MIB))
+            overtake()
+            sink.write(os.urandom(6 * MIB))
+    finally:
+        client.close()
+
+
+def write_with_s3fs(target: Target, key: str, tmp_path: Path, overtake: Callable[[], None]) -> None:
+    with s3fs_with(target, "34") as fs, fs.open(f"{BUCKET}/{key}", "wb", block_size=5 * MIB) as sink:
+        sink.write(os.urandom(11 * MIB))
+        overtake()
+        sink.write(os.urandom(11 * MIB))
+
+
+@pytest.mark.parametrize("write", [write_with_boto3, write_with_smart_open, write_with_s3fs])
+def test_overtaken_in_mid_upload(
+    write: Callable[..., None], gateway: WatchedGateway, s3: Any, place: str, tmp_path: Path
+) -> None:
+    """When a higher token comes while parts are under way, the writer is told by whom, and nothing of it appears."""
+
+    def overtake() -> None:
+        s3.put_object(Bucket=BUCKET, Key=f"{place}/floor", Body=b"", Metadata={"fencing-token": "35"})
+
+    with gateway.recorded() as requests, pytest.raises(Exception, match="Token 34 is stale: token 35 now holds"):
+        write(gateway.target(STRICT), f"{place}/a", tmp_path, overtake)
+    assert 412 in {line["status"] for line in requests if line["operation"] == "UploadPart"}
+    assert "CompleteMultipartUpload" not in {line["operation"] for line in requests if line["status"] == 200}
+    assert s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{place}/a")["KeyCount"] == 0
+
+
+@pytest.mark.services
+def test_a_stream_from_node_is_sent_once(gateway: WatchedGateway, small_file: Path, tmp_path: Path) -> None:
+    """Told to come again, client-s3 gives up on a body that it cannot read anew."""
+    calls = ClientS3(gateway.target(STRICT), tmp_path)
+    with gateway.recorded() as requests, gateway.full(), pytest.raises(Failed, match="SlowDown"):
+        calls.call("stream with client-s3", str(small_file), "plain/a")
+    assert Counter(line["status"] for line in requests if line["method"] == "PUT")[503] == 1
 
 
 @pytest.mark.services
