@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services check format docs bench image lock clean
+.PHONY: help run demo test test-services differential check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -9,6 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
+REQUESTS := 2000
 DOCS_TESTS := $(wildcard tests/docs)
 
 help:
@@ -19,6 +20,7 @@ help:
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
 	@echo "make docs           write docs/operations.md anew, from the table of operations"
+	@echo "make differential   compare gateway and store request by request (REQUESTS=20000)"
 	@echo "make bench          measure"
 	@echo "make image          build the container image (docker or podman)"
 	@echo "make lock           write requirements/*.lock anew (UPGRADE=--upgrade: with the newest versions)"
@@ -51,6 +53,9 @@ format: .venv/dev.stamp
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m tests.docs.operations_page
+
+differential: .venv/dev.stamp
+	$(BIN)/python -m tests.differential --requests $(REQUESTS)
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m bench
