@@ -41,10 +41,12 @@ async def result_of(response: UpstreamResponse) -> Result:
 
 
 def with_etag(result: Result) -> tuple[Result, str]:
-    """The answer to a Complete or a copy, whose 200 may come before its outcome: a success is one that names the ETag.
-    Without it (white space, and then nothing) the answer is lost."""
-    etag = find_text(result.body, "ETag") if result.answer is Answer.APPLIED else None
-    return (result if etag or result.answer is not Answer.APPLIED else replace(result, answer=Answer.LOST)), etag or ""
+    """The answer to a Complete or a copy, whose 200 may come before its outcome: a success is one whose document has an
+    ETag, be it empty (Ceph RGW's Complete). Without it (white space, and then nothing) the answer is lost."""
+    if result.answer is not Answer.APPLIED:
+        return result, ""
+    etag = find_text(result.body, "ETag")
+    return (replace(result, answer=Answer.LOST) if etag is None else result), etag or ""
 
 
 def request_of(
