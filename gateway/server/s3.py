@@ -209,7 +209,7 @@ class _Call(Answers):
             head.bucket,
             head.raw_key,
             forwarded_query(head),
-            tuple(forwarded_headers(head)),
+            (*forwarded_headers(head), *(body.checksum_headers() if body is not None else ())),
             body.sha256 if body is not None and body.sha256 else (None if data else EMPTY_SHA256),
         )
         try:

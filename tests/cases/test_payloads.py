@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.s3 import checksums
+from gateway.s3.errors import S3Error
 from gateway.upstream.memory import MemoryUpstream
 from tests.cases.stores import Strict
 from tests.cases.uploads import Framing, Mode, Upload, checksum, converse, upload
+from tests.s3.bodies import cut
 from tests.server.rig import BUCKET, Rig, rule, running, signed
 
 TOKEN = ("x-fencing-token", "5")
@@ -96,6 +99,64 @@ async def test_packets_may_end_at_any_byte(rig: Rig, mode: Mode, framing: Framin
         stored = rig.stored("k")
         assert stored is not None
         assert stored.data == payload
+
+
+@pytest.mark.parametrize("algorithm", sorted(checksums.ALGORITHMS))
+@pytest.mark.parametrize("mode", [Mode.SIGNED_TRAILER, Mode.UNSIGNED_TRAILER], ids=by_name)
+def test_every_algorithm_cut_at_every_byte(mode: Mode, algorithm: str) -> None:
+    """In two pieces cut anywhere and byte by byte, of several chunks and of none: a right trailer is verified and told,
+    one whose value is another's is refused at the end, wherever the body was cut."""
+    name = f"x-amz-checksum-{algorithm}"
+    for payload in (b"", b"x", b"0123456789abcdef"):
+        right = upload("/b/k", payload, mode, algorithm=algorithm, chunk=5)
+        wrong = upload("/b/k", payload, mode, algorithm=algorithm, chunk=5, value=checksum(algorithm, b"another"))
+        cuts = [[at] for at in range(len(right.body) + 1)] + [list(range(len(right.body)))]
+        for places in cuts:
+            decoder, given = right.decoder(), b""
+            for piece in cut(right.body, places):
+                given += b"".join(decoder.feed(piece))
+            decoder.finish()
+            assert given == payload
+            assert decoder.trailing_checksum == (algorithm, checksum(algorithm, payload)), name
+            decoder = wrong.decoder()
+            for piece in cut(wrong.body, places):
+                decoder.feed(piece)
+            with pytest.raises(S3Error) as refusal:
+                decoder.finish()
+            assert refusal.value.code == "BadDigest"
+            assert decoder.trailing_checksum is None
+
+
+@pytest.mark.parametrize("mode", Mode, ids=by_name)
+def test_a_body_that_ends_too_early(mode: Mode) -> None:
+    """Cut off after any of its bytes but the last, a body is never whole."""
+    sent = upload("/b/k", b"0123456789abcdef", mode, chunk=5)
+    for length in range(len(sent.body)):
+        decoder = sent.decoder()
+        decoder.feed(sent.body[:length])
+        with pytest.raises(S3Error) as refusal:
+            decoder.finish()
+        assert refusal.value.code == "IncompleteBody"
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode not in (Mode.PLAIN, Mode.UNSIGNED)], ids=by_name)
+def test_a_body_with_any_byte_changed(mode: Mode) -> None:
+    """Where the payload is signed or has a checksum, no changed byte of it passes; where all is signed, none at all
+    but in the spelling of a frame's size and of a trailer's name."""
+    sent = upload("/b/k", b"0123456789abcdef", mode, chunk=5)
+    passed = []
+    for at in range(len(sent.body)):
+        decoder = sent.decoder()
+        try:
+            given = b"".join(decoder.feed(sent.body[:at] + bytes([sent.body[at] ^ 0x20]) + sent.body[at + 1 :]))
+            decoder.finish()
+        except S3Error:
+            continue
+        assert given == b"0123456789abcdef"
+        passed.append(sent.body[at : at + 1])
+    assert b"".join(passed).lower().strip(b"abcdefghijklmnopqrstuvwxyz") == b""
+    if mode in (Mode.HEX, Mode.SIGNED_CHUNKS):
+        assert passed == []
 
 
 # --- broken promises

@@ -10,6 +10,8 @@ from enum import Enum
 
 from gateway.s3 import checksums
 from gateway.s3.claim import STREAMING_SIGNED, STREAMING_SIGNED_TRAILER, STREAMING_UNSIGNED_TRAILER, UNSIGNED_PAYLOAD
+from gateway.s3.payload import PayloadDecoder, payload_spec
+from gateway.s3.request import Headers
 from gateway.s3.sigv4 import ChunkSigner, presign, signing_key
 from tests.conftest import REGION
 from tests.s3.bodies import cut, split, unsigned_chunks
@@ -70,6 +72,14 @@ class Upload:
             return self.body
         return b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in cut(self.body, cuts) if p) + b"0\r\n\r\n"
 
+    def decoder(self) -> PayloadDecoder:
+        """What the gateway would read the body by, made from the head alone."""
+        lines = [line.partition(b": ") for line in self.head.split(b"\r\n")[1:] if line]
+        headers = Headers.of_raw((name, value) for name, _, value in lines)
+        spec = payload_spec(headers, headers.get("x-amz-content-sha256") or UNSIGNED_PAYLOAD)
+        signer = _chunk_signer(self.head, headers.get("x-amz-date") or "") if spec.mode.signed_chunks else None
+        return PayloadDecoder(spec, signer)
+
     def with_body(self, body: bytes) -> Upload:
         """The same head before another body, which chunked transfer coding alone allows."""
         return replace(self, body=body)
@@ -94,6 +104,7 @@ def upload(
     chunk: int = 65536,
     decoded: int | None = None,
     trailer: bytes | None = None,
+    method: str = "PUT",
 ) -> Upload:
     """A right upload, but for what is given: another trailing checksum (`value`), another trailer (whole lines, where
     chunks are unsigned), another decoded length."""
@@ -121,24 +132,24 @@ def upload(
     http.append(("transfer-encoding", "chunked") if framing.chunked else ("content-length", str(length)))
     now = time.time()
     if mode is Mode.PLAIN:
-        head = _presigned(target, own, http, now)
+        head = _presigned(method, target, own, http, now)
     else:
         payload_hash = hashlib.sha256(payload).hexdigest() if mode is Mode.HEX else mode.value
-        head = signed("PUT", target, own, payload=payload_hash, unsigned=http, now=now)
+        head = signed(method, target, own, payload=payload_hash, unsigned=http, now=now)
     if mode.signs_chunks:
-        body = _signed(pieces, _chunk_signer(head, now), line if mode.trailer else None)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(now)))
+        body = _signed(pieces, _chunk_signer(head, stamp), line if mode.trailer else None)
     return Upload(head, body, framing)
 
 
-def _presigned(target: str, own: Pairs, http: Pairs, now: float) -> bytes:
+def _presigned(method: str, target: str, own: Pairs, http: Pairs, now: float) -> bytes:
     path, _, query = target.partition("?")
-    query = presign("PUT", HOST, path, query, own, expires_s=60, credentials=CREDENTIALS, region=REGION, now=now)
-    return raw(f"PUT {path}?{query} HTTP/1.1", [("host", HOST), *own, *http])
+    query = presign(method, HOST, path, query, own, expires_s=60, credentials=CREDENTIALS, region=REGION, now=now)
+    return raw(f"{method} {path}?{query} HTTP/1.1", [("host", HOST), *own, *http])
 
 
-def _chunk_signer(head: bytes, now: float) -> ChunkSigner:
+def _chunk_signer(head: bytes, stamp: str) -> ChunkSigner:
     seed = head.partition(b"Signature=")[2][:64].decode()
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(now)))
     scope = f"{stamp[:8]}/{REGION}/s3/aws4_request"
     return ChunkSigner(signing_key(CREDENTIALS.secret_key, stamp[:8], REGION, "s3"), stamp, scope, seed)
 
