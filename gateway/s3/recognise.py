@@ -6,6 +6,8 @@ What a store could take for another operation, or for one on other objects, is r
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
 
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import OPERATIONS, Level, Operation
@@ -53,12 +55,43 @@ def recognise(head: RequestHead) -> Operation:
     write with a query parameter twice, of which the upstream might read the other; NotImplemented for a write with a
     query parameter that no row knows, since nobody can tell what it would do, or that would reach other objects."""
     level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
-    names = [name for name, _ in head.query]
-    reading = head.method in ("GET", "HEAD", "OPTIONS")
+    names = tuple([name for name, _ in head.query]) if head.query else ()
+    if head.method == "POST":
+        _refuse_form(head, level, names)
+    row = _row(head.method, level, names, head.headers.names)
+    if "partNumber" in names and row.subresource == "partNumber":
+        _refuse_no_part_number(head.param("partNumber") or "")
+    return row
+
+
+@lru_cache(maxsize=1024)
+def _row(method: str, level: Level, names: tuple[str, ...], headers: tuple[str, ...]) -> Operation:
+    """The row for these names of query parameters and headers. Clients send the same in request after request."""
+    reading = method in ("GET", "HEAD", "OPTIONS")
+    subresource = _subresource(method, level, names)
+    if not reading:
+        _refuse_unknown_parameters(names, subresource)
+        _refuse_reaching_further(headers)
+    for row in _INDEX.get((method, level, subresource), ()):
+        if all(name in names for name in row.requires) and (row.header is None or row.header in headers):
+            _refuse_marks_of_others(headers, row)
+            if not reading:
+                _refuse_parameters_of_others(names, row)
+            return row
+    raise S3Error(
+        "MethodNotAllowed",
+        "The specified method is not allowed against this resource.",
+        Method=method,
+        ResourceType=(subresource or level.value).upper(),
+    )
+
+
+def _subresource(method: str, level: Level, names: Sequence[str]) -> str | None:
+    """Raises `S3Error` (InvalidArgument) for two at once."""
     selecting = SUBRESOURCES[level].intersection(names)
-    if head.method == "OPTIONS":
-        selecting = frozenset()  # A preflight asks about the target of the request that will follow.
-    elif reading:
+    if method == "OPTIONS":
+        return None  # A preflight asks about the target of the request that will follow.
+    if method in ("GET", "HEAD"):
         selecting -= _PLAIN_ON_READ
     elif "partNumber" in selecting:
         selecting -= {"uploadId"}
@@ -70,35 +103,14 @@ def recognise(head: RequestHead) -> Operation:
             ArgumentName="ResourceType",
             ArgumentValue=one,
         )
-    subresource = next(iter(selecting), None)
-    if not reading:
-        _refuse_unknown_parameters(names, subresource)
-        _refuse_reaching_further(head)
-    if head.method == "POST":
-        _refuse_form(head, level, subresource)
-    for row in _INDEX.get((head.method, level, subresource), ()):
-        if (not row.requires or all(name in names for name in row.requires)) and (
-            row.header is None or row.header in head.headers
-        ):
-            _refuse_marks_of_others(head, row)
-            if not reading:
-                _refuse_parameters_of_others(names, row)
-            if subresource == "partNumber":
-                _refuse_no_part_number(head.param("partNumber") or "")
-            return row
-    raise S3Error(
-        "MethodNotAllowed",
-        "The specified method is not allowed against this resource.",
-        Method=head.method,
-        ResourceType=(subresource or level.value).upper(),
-    )
+    return next(iter(selecting), None)
 
 
-def _refuse_marks_of_others(head: RequestHead, row: Operation) -> None:
+def _refuse_marks_of_others(headers: Sequence[str], row: Operation) -> None:
     """Raises `S3Error` (InvalidArgument) for a header that makes another operation of the request: which one the store
     would see is for nobody to guess."""
     for name in _MARKING_HEADERS.get((row.method, row.level), ()):
-        if name != row.header and name in head.headers:
+        if name != row.header and name in headers:
             raise S3Error(
                 "InvalidArgument",
                 f"The header {name} does not go with {row.name}.",
@@ -107,7 +119,7 @@ def _refuse_marks_of_others(head: RequestHead, row: Operation) -> None:
             )
 
 
-def _refuse_parameters_of_others(names: list[str], row: Operation) -> None:
+def _refuse_parameters_of_others(names: Sequence[str], row: Operation) -> None:
     """Raises `S3Error` (InvalidArgument) for a parameter that has a meaning for other writes alone: what the store
     would make of it here is for nobody to guess. S3 says the same of a PutObject with a version."""
     for name in names:
@@ -132,11 +144,14 @@ def _refuse_no_part_number(text: str) -> None:
         )
 
 
-def _refuse_form(head: RequestHead, level: Level, subresource: str | None) -> None:
+def _refuse_form(head: RequestHead, level: Level, names: Sequence[str]) -> None:
     """A form is a form whatever the query says: stores that know the subresource not take it for PostObject. The one
     other request with such a content type is an upload's creation, which names with it the type of the object."""
     is_form = (head.headers.get("content-type") or "").lower().lstrip().startswith("multipart/form-data")
-    if is_form and subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
+    if not is_form:
+        return
+    subresource = _subresource(head.method, level, names)
+    if subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
         raise S3Error(
             "NotImplemented",
             "The gateway takes a form (Content-Type: multipart/form-data) only as a POST to a bucket without a query.",
@@ -144,13 +159,13 @@ def _refuse_form(head: RequestHead, level: Level, subresource: str | None) -> No
         )
 
 
-def _refuse_reaching_further(head: RequestHead) -> None:
+def _refuse_reaching_further(headers: Sequence[str]) -> None:
     for name in _REACHING_FURTHER:
-        if name in head.headers:
+        if name in headers:
             raise S3Error("NotImplemented", f"The gateway does not pass {name}: no fence could follow it.", Header=name)
 
 
-def _refuse_unknown_parameters(names: list[str], subresource: str | None) -> None:
+def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise S3Error(
