@@ -95,12 +95,12 @@ class Companion:
     Programs are kept while the tests run, since beginning one costs more than a hundred calls."""
 
     command: tuple[str, ...]
-    _kept: ClassVar[dict[tuple[object, ...], subprocess.Popen[str]]] = {}
+    _kept: ClassVar[dict[tuple[object, ...], tuple[subprocess.Popen[str], Path]]] = {}
 
     def __init__(self, target: Target, home: Path) -> None:
         named = (*self.command, target)
         if named not in self._kept:
-            self._kept[named] = subprocess.Popen(
+            program = subprocess.Popen(
                 self.command,
                 cwd=home,
                 env=environment(target, home),
@@ -108,7 +108,8 @@ class Companion:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        self._program = self._kept[named]
+            self._kept[named] = program, home
+        self._program, self.home = self._kept[named]
 
     def call(self, name: str, *arguments: Any) -> Any:
         """What the program answers. Raises `Failed`."""
@@ -130,5 +131,5 @@ class Companion:
     def end_all(cls) -> None:
         """End the programs that are kept."""
         while cls._kept:
-            _, program = cls._kept.popitem()
+            _, (program, _) = cls._kept.popitem()
             program.communicate(timeout=TIMEOUT_S)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.browser import Browser
 from tests.clients.drivers import TIMEOUT_S, environment
 from tests.clients.gateway import LENIENT, STRICT, WatchedGateway
+from tests.clients.programs import BEFORE_CHECKSUMS
+from tests.gateway_process import ROOT, Target, command
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "clients.md"
+NODE = Path(__file__).parent / "node"
 _PIECE = re.compile(r"^## (?P<heading>[^\n]+)$|^```(?P<info>[a-z ]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+INTERPRETERS = {
+    "python": (sys.executable, "-W", "error", "-"),
+    "python before checksums": (*BEFORE_CHECKSUMS[:-1], "-"),
+    "bash": ("bash", "-eu", "/dev/stdin"),
+    "js": ("node", "--input-type=module", "-"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +38,10 @@ class Example:
     name: str
     language: str
     words: frozenset[str]
-    """What the page says of it: `services`, needs other programs; `unsigned`, of a client that need not sign."""
+    """What the page says of it: `services`, needs other programs; `unsigned`, of a client that need not sign;
+    `browser`, runs in a page, after the block before it."""
     code: str
+    before: Example | None
     printed: tuple[str, ...] = ()
 
 
@@ -41,36 +55,56 @@ def examples(page: str) -> list[Example]:
             continue
         language, *words = piece["info"].split()
         if language == "text":
-            found[-1] = Example(*_parts(found[-1]), tuple(piece["body"].splitlines()))
-        elif language in ("python", "bash"):
+            found[-1] = replace(found[-1], printed=tuple(piece["body"].splitlines()))
+        elif language in ("python", "bash", "js"):
             number = sum(one.name.startswith(heading) for one in found) + 1
-            found.append(Example(f"{heading} {number}", language, frozenset(words), piece["body"]))
+            before = found[-1] if "browser" in words else None
+            found.append(Example(f"{heading} {number}", language, frozenset(words), piece["body"], before))
     return found
 
 
-def _parts(one: Example) -> tuple[str, str, frozenset[str], str]:
-    return one.name, one.language, one.words, one.code
-
-
 EXAMPLES = examples(PAGE.read_text("utf-8"))
+OLDER = [
+    replace(one, name=f"{one.name} before checksums", language="python before checksums")
+    for one in EXAMPLES
+    if one.name.startswith(("boto3", "aiobotocore"))
+]
+
+
+def needs_services(one: Example) -> bool:
+    return "services" in one.words or one.language in ("js", "python before checksums")
 
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(one, id=one.name, marks=[pytest.mark.services] * ("services" in one.words)) for one in EXAMPLES],
+    [pytest.param(one, id=one.name, marks=[pytest.mark.services] * needs_services(one)) for one in EXAMPLES + OLDER],
 )
 def test_the_page_is_true(example: Example, gateway: WatchedGateway, tmp_path: Path) -> None:
     """Each example runs to its end, and prints every line that the page shows, in that order."""
     (tmp_path / "out.mp4").write_bytes(b"rendered" * 1000)
+    (tmp_path / "node_modules").symlink_to(NODE / "node_modules")
     target = gateway.target(LENIENT if "unsigned" in example.words else STRICT)
-    command = [sys.executable, "-W", "error"] if example.language == "python" else ["bash", "-eu"]
-    environ = environment(target, tmp_path)
+    if example.before is not None:
+        run(example.before, target, tmp_path)
+        told = run_in_page(example, target, tmp_path)
+    else:
+        told = run(example, target, tmp_path)
+    position = 0
+    for line in example.printed:
+        position = told.find(line, position)
+        assert position >= 0, f"{line!r} is not in, or not at its place in:\n{told}"
+        position += len(line)
+
+
+def run(example: Example, target: Target, directory: Path) -> str:
+    """What the example prints. It has to end with status 0."""
+    environ = environment(target, directory)
     if example.language == "bash":
         environ = {name: value for name, value in environ.items() if not name.startswith("RCLONE_CONFIG_")}
     done = subprocess.run(
-        [*command, "/dev/stdin"],
+        INTERPRETERS[example.language],
         input=example.code,
-        cwd=tmp_path,
+        cwd=directory,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -79,17 +113,32 @@ def test_the_page_is_true(example: Example, gateway: WatchedGateway, tmp_path: P
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    position = 0
-    for line in example.printed:
-        position = done.stdout.find(line, position)
-        assert position >= 0, f"{line!r} is not in, or not at its place in:\n{done.stdout}"
-        position += len(line)
+    return done.stdout
+
+
+def run_in_page(example: Example, target: Target, directory: Path) -> str:
+    """What the example, in a page that is served beside `urls.json`, prints."""
+    page = Browser(target, directory)
+    if page.home != directory:
+        shutil.copy(directory / "urls.json", page.home)
+    caught = "const lines = [], console = { log: (...words) => lines.push(words.join(' ')) };"
+    return str(page.call(f"{caught}\n{example.code}\nreturn lines.join('\\n');"))
+
+
+def test_the_page_s_configuration_is_one(tmp_path: Path) -> None:
+    """What the page has its reader configure is a configuration without a fault."""
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "gateway.toml").write_text(block)
+    assert command("check-config", "--config", str(tmp_path / "gateway.toml")).exit_code == 0
 
 
 def test_the_page_has_examples_for_every_client() -> None:
     """A page whose blocks are not found proves nothing: each client of the table has one that runs."""
-    headings = {one.name.rpartition(" ")[0] for one in EXAMPLES}
-    assert headings == {"boto3", "aiobotocore", "minio-py", "AWS CLI", "rclone", "s3cmd", "curl"}
+    headings = {one.name.rpartition(" ")[0] for one in EXAMPLES} - {"Before you begin"}
+    assert headings == {
+        "boto3", "aiobotocore", "s3fs", "smart_open", "minio-py", "AWS SDK for JavaScript", "Pages in a browser",
+        "AWS CLI", "rclone", "s3cmd", "curl",
+    }  # fmt: skip
 
 
 def tried(client: str) -> set[str]:
@@ -99,19 +148,38 @@ def tried(client: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("client", "package"), [("boto3", "boto3"), ("aiobotocore", "aiobotocore"), ("minio-py", "minio")]
+    ("client", "package"),
+    [
+        ("boto3", "boto3"),
+        ("aiobotocore", "aiobotocore"),
+        ("minio-py", "minio"),
+        ("s3fs", "s3fs"),
+        ("smart_open", "smart-open"),
+    ],
 )
 def test_the_versions_are_those_tried(client: str, package: str) -> None:
     """The table's versions of Python clients are the installed ones, which the tests have just used."""
-    assert tried(client) == {version(package)}
+    older = set(re.findall(rf"^{package}==([0-9.]+)", (ROOT / "requirements/before-checksums.lock").read_text(), re.M))
+    assert tried(client) == {version(package)} | older
+
+
+@pytest.mark.parametrize("package", ["@aws-sdk/client-s3", "@aws-sdk/lib-storage"])
+def test_the_versions_on_node_are_those_tried(package: str) -> None:
+    """So are those of the clients on Node."""
+    assert tried(package) == {json.loads((NODE / "package.json").read_text())["dependencies"][package]}
+
+
+def test_the_lock_of_node_s_packages_names_no_registry() -> None:
+    """A lock that names hosts works on machines alone that reach those."""
+    assert "resolved" not in (NODE / "package-lock.json").read_text()
 
 
 @pytest.mark.services
 @pytest.mark.parametrize(
-    ("client", "command"),
+    ("client", "shown"),
     [("AWS CLI", ["aws", "--version"]), ("s3cmd", ["s3cmd", "--version"])],
 )
-def test_the_versions_of_programs_are_those_tried(client: str, command: list[str]) -> None:
+def test_the_versions_of_programs_are_those_tried(client: str, shown: list[str]) -> None:
     """So are those of the programs that a lock file pins; rclone and curl are the distribution's."""
-    said: Any = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    said: Any = subprocess.run(shown, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert any(number in said.stdout + said.stderr for number in tried(client))
