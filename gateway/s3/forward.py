@@ -49,9 +49,9 @@ def forwarded_headers(
         joined = dict(passing)
     encoding = joined.get("content-encoding")
     if encoding is not None and "aws-chunked" in encoding.lower():
-        kept = [part.strip() for part in encoding.split(",") if part.strip().lower() != "aws-chunked"]
+        kept = [part for part in encoding.split(",") if part.strip().lower() not in ("", "aws-chunked")]
         if kept:
-            joined["content-encoding"] = ",".join(kept)
+            joined["content-encoding"] = ",".join(kept).strip()
         else:
             del joined["content-encoding"]
     return list(joined.items())
