@@ -94,13 +94,14 @@ class Batches:
         live = await self._fences.admit(
             write.key, write.token, cause=write.cause, request_id=write.request_id, wait_s=0
         )
+        entry = self._objects.pin(write.bucket, write.object_key)
         try:
             if not write.ruled:
-                await self._writes.own(write)
+                await self._writes.own(write, entry)
         except BaseException:
+            self._objects.unpin(entry)
             self._fences.unpin(live)
             raise
-        entry = self._objects.pin(write.bucket, write.object_key)
         return _Item(asked, write, live, entry)
 
     async def _send(

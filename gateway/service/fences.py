@@ -223,6 +223,13 @@ class Fences:
         left = self._unsettled_until_of(key) - self.clock.monotonic()
         return left if left > 0 else None
 
+    def earlier_runs_settle_in_s(self, *, assembly: bool) -> float | None:
+        """How long what an earlier run sent under any key may still land, seconds; None when nothing may.
+        `assembly`: Completes and copies, too."""
+        until = self._unsettled_uploads_until if assembly else self._unsettled_until
+        left = until - self.clock.monotonic()
+        return left if left > 0 else None
+
     def _unsettled_until_of(self, key: FencingKey) -> float:
         return self._unsettled_uploads_until if key in self._keys_with_uploads else self._unsettled_until
 

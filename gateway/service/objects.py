@@ -16,7 +16,7 @@ from gateway.core.write import ObjectState
 class ObjectEntry:
     """One object. Pinned while somebody works on it; otherwise it may be forgotten."""
 
-    __slots__ = ("_changed", "_unsettled", "bucket", "key", "pins", "state", "turn")
+    __slots__ = ("_changed", "_unsettled", "bucket", "key", "owner", "owning", "pins", "state", "turn")
 
     def __init__(self, bucket: str, key: str) -> None:
         self.bucket = bucket
@@ -24,6 +24,10 @@ class ObjectEntry:
         self.state: ObjectState | None = None
         self.turn = asyncio.Lock()
         """Bodies at hand go one after another, from commit point to answer."""
+        self.owner: FencingKey | None = None
+        """The key that has claimed the object, or is about to, as far as this run knows; None where a rule names it."""
+        self.owning = asyncio.Lock()
+        """Held from reading the owner to having claimed the object."""
         self.pins = 0
         self._unsettled: Counter[FencingKey] = Counter()
         self._changed: asyncio.Event | None = None
@@ -41,6 +45,12 @@ class ObjectEntry:
                 self._changed.set()
 
     def contested(self, fence_key: FencingKey) -> bool:
+        """Whether another key has claimed the object, or a send of one may still land on it."""
+        if self.owner is not None and self.owner != fence_key:
+            return True
+        return self.unsettled_of_another(fence_key)
+
+    def unsettled_of_another(self, fence_key: FencingKey) -> bool:
         """Whether a send of another key may still land on the object."""
         return bool(self._unsettled) and (len(self._unsettled) > 1 or fence_key not in self._unsettled)
 
@@ -48,7 +58,7 @@ class ObjectEntry:
         """Wait until no send of another key may still land; False if that takes longer than `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self.contested(fence_key):
+                while self.unsettled_of_another(fence_key):
                     if self._changed is None or self._changed.is_set():
                         self._changed = asyncio.Event()
                     await self._changed.wait()

@@ -171,13 +171,12 @@ class Writes:
         live = await self.fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
         entry = self.objects.pin(write.bucket, write.object_key)
         try:
-            if entry.contested(write.key) and not await entry.uncontested(
+            if entry.unsettled_of_another(write.key) and not await entry.uncontested(
                 write.key, self.fences.timing.handover_wait_s
             ):
                 raise contested(write.key, self.fences.timing.settle_timeout_s)
             if not write.ruled:
-                self._refuse_move_after_crash(write)
-                await self.own(write)
+                await self.own(write, entry)
             yield live, entry
         finally:
             self.objects.unpin(entry)
@@ -185,26 +184,45 @@ class Writes:
 
     # --- to whom the object belongs
 
-    def _refuse_move_after_crash(self, write: Write) -> None:
-        """Where objects may move from key to key, what an earlier run sent under the one is not known to the other.
-        Raises `TryAgain` (HandoverPending)."""
-        left_s = self.fences.earlier_run_settles_in_s(write.key)
-        if write.rule.rekey and left_s is not None:
-            raise contested(write.key, left_s)
+    async def own(self, write: Write, entry: ObjectEntry) -> None:
+        """Without a rule an object belongs to the key that last wrote it; the store remembers which (R9).
 
-    async def own(self, write: Write) -> None:
-        """Without a rule an object belongs to the key that last wrote it; the store remembers which (R9)."""
+        From before the claim on, no send of another key passes its commit point: neither one that waits for its body
+        since it found the object unowned, nor one that an unclean start would forget.
+        Raises `FenceError` where the object belongs to another key, or where one's send may still land."""
         store, place = self.fences.store, (write.bucket, write.object_key)
         try:
-            owner = await store.owner(*place)
-            while owner != write.key:
-                if owner is not None and not (write.token and write.rule.rekey):
-                    raise another_key(write, owner)
-                if not write.token:
+            async with entry.owning:
+                owner = await store.owner(*place)
+                entry.owner = None if owner is None else FencingKey(owner)
+                if owner not in (None, write.key) and not (write.token and write.rule.rekey):
+                    raise another_key(write, str(owner))
+                if not write.token or (owner == write.key and not write.rule.rekey):
                     return
-                owner = await store.claim(*place, write.key, instead_of=owner)
+                await self._refuse_move_after_crash(write)
+                if entry.unsettled_of_another(write.key):
+                    raise contested(write.key, self.fences.timing.settle_timeout_s)
+                entry.owner = write.key
+                if owner != write.key:
+                    claimed = await store.claim(*place, write.key, instead_of=owner)
+                    entry.owner = FencingKey(claimed)
+                    if claimed != write.key:
+                        raise another_key(write, claimed)
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
+
+    async def _refuse_move_after_crash(self, write: Write) -> None:
+        """What an earlier run sent under one key, or none, is not known to another that takes the object over.
+        Raises `TryAgain` (HandoverPending), or `StoreUnavailable`."""
+        left_s = self.fences.earlier_runs_settle_in_s(assembly=False)
+        longest_s = self.fences.earlier_runs_settle_in_s(assembly=True)
+        if left_s is None and longest_s is not None:
+            # An upload or a copy of this very object may take longer, whichever key has it.
+            for upload in await self.fences.store.open_uploads((write.bucket, write.object_key, ""), 1):
+                if (upload.bucket, upload.object_key) == (write.bucket, write.object_key):
+                    left_s = longest_s
+        if left_s is not None:
+            raise contested(write.key, left_s)
 
     def _judge(self, write: Write, live: LiveGate, state: ObjectState, nonce: str | None = None) -> Verdict:
         """Judge a head. Raises `Malformed` (KeyMismatch) where the object belongs to another key."""
