@@ -16,6 +16,7 @@ import pytest
 
 from gateway.config import Settings
 from gateway.s3.sigv4 import presign
+from gateway.server.listener import Limits
 from gateway.server.tls import Tls
 from gateway.tls import client_context, pinned_context
 from gateway.upstream.client import UpstreamClient
@@ -101,7 +102,7 @@ async def test_tls_1_2_and_1_3_and_no_other(rig: Rig, authority: Authority) -> N
         await shown(rig, old)
 
 
-async def test_plain_http_gets_nothing(rig: Rig) -> None:
+async def test_plain_http_gets_nothing(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """A request without TLS is neither served nor answered, on neither port, and leaves no traceback."""
     for port in (rig.gateway.s3_port, rig.gateway.control_port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -110,6 +111,16 @@ async def test_plain_http_gets_nothing(rig: Rig) -> None:
             await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), BOUND_S)
         writer.close()
     assert {line["event"] for line in rig.log} == {"started", "tls-loaded"}
+    assert not caplog.records
+
+
+async def test_a_handshake_that_does_not_come_is_cut_off(authority: Authority, pair: Pair) -> None:
+    """A connection that begins no TLS is closed after `header_timeout_s`, as one that sends no head is."""
+    async with serving(authority, pair, limits=Limits(header_timeout_s=0.1)) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.gateway.s3_port)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await asyncio.wait_for(reader.readexactly(1), BOUND_S)
+        writer.close()
 
 
 async def test_the_chain_is_shown(tmp_path: Path) -> None:
