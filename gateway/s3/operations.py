@@ -82,8 +82,7 @@ class Operation:
     """What to do instead of an operation that is never passed."""
     overlooked: bool = False
     """Stores that do not know the subresource may overlook it and do the plain operation instead (SeaweedFS 4.48: to
-    put an annotation replaces the object, to delete the website deletes the bucket). Passed where a store has been seen
-    not to."""
+    put an annotation replaces the object, to delete the website deletes the bucket). Passed to stores that do not."""
 
 
 _O, _B = Level.OBJECT, Level.BUCKET

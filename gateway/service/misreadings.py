@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from gateway.core.errors import Reason, Refused
 from gateway.core.names import filed_name, names_folder, names_own_file
-from gateway.s3.operations import Effect, Operation
+from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
 from gateway.upstream.base import CapabilitySource
@@ -21,12 +21,11 @@ _OWN_FILE = "names a file that the store keeps for itself: a part of an upload u
 async def refuse_misread(capabilities: CapabilitySource, operation: Operation, head: RequestHead) -> None:
     """Raises `Refused` (OperationNotFenced) for an operation that the store may overlook and do another instead, and
     for a key, the copy source's included, that names no object where keys are filed as paths."""
-    if operation.overlooked and (await capabilities.of_bucket(head.bucket or "")).overlooks:
+    if operation.overlooked and await _overlooks(capabilities, operation, head.bucket or ""):
         raise Refused(
             Reason.OPERATION_NOT_FENCED,
-            f"The object store behind the gateway may not know {operation.name}: such stores overlook "
-            f"?{operation.subresource} and do a plain {operation.method} of the {operation.level} instead. The gateway "
-            "passes it once the store has been seen not to.",
+            f"The object store behind the gateway does not know {operation.name}, or has not been seen to: such stores "
+            f"overlook ?{operation.subresource} and do a plain {operation.method} of the {operation.level} instead.",
         )
     if head.bucket is not None and head.key is not None:
         length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
@@ -44,6 +43,11 @@ async def refuse_misfiled(
     that the operation brings no bytes."""
     if fault := _fault(operation, object_key, empty):
         await _refuse(capabilities, bucket, fault)
+
+
+async def _overlooks(capabilities: CapabilitySource, operation: Operation, bucket: str) -> bool:
+    proved = await capabilities.of_bucket(bucket)
+    return proved.overlooks if operation.level is Level.OBJECT else proved.overlooks_settings
 
 
 async def _refuse(capabilities: CapabilitySource, bucket: str, fault: str) -> None:

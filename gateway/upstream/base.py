@@ -123,8 +123,10 @@ class Capabilities:
     files_paths: bool = True
     """`a//b` is the object `a/b` (`gateway.core.names`). Believed until seen otherwise."""
     overlooks: bool = True
-    """A subresource that it does not know is overlooked: the plain operation is done instead (`gateway.s3.operations`).
-    Believed until seen otherwise."""
+    """An object's subresource that it does not know is overlooked: the plain operation is done instead
+    (`gateway.s3.operations`). Believed until seen otherwise."""
+    overlooks_settings: bool = False
+    """So are some of a bucket's. Nobody can try that without losing a bucket: believed of SeaweedFS, by its name."""
 
 
 class CapabilitySource(Protocol):

@@ -40,6 +40,8 @@ class Experiments:
         """The store takes an ETag only without its quotes; known after `match`."""
         self.kept_trailers: frozenset[str] = frozenset()
         """Known after `trailers`."""
+        self.is_seaweedfs = False
+        """By the name that it gives itself; known after `subresources`."""
 
     def on(self, etag: str) -> tuple[str, str]:
         """The condition on that state, as the store understands it."""
@@ -169,6 +171,7 @@ class Experiments:
         body = b"not the object"
         sent = await self.scratch.send("PUT", "subresource", body=body, query="annotation&annotationName=probe")
         left = await self.scratch.head("subresource")
+        self.is_seaweedfs = left.fields.get("server", "").startswith("SeaweedFS")
         overlooked = left.status != 200 or left.fields.get("content-length") == str(len(body))
         return Finding(
             not overlooked, f"{sent} to an annotation" + (", which replaced the object" if overlooked else "")

@@ -131,6 +131,7 @@ async def first_look(experiments: Experiments) -> tuple[dict[str, Finding], Capa
         bare_etag=conditional and experiments.bare_etag,
         files_paths=not findings["paths"].holds,
         overlooks=not findings["subresources"].holds,
+        overlooks_settings=experiments.is_seaweedfs,
     )
     return findings, capabilities
 

@@ -26,7 +26,8 @@ authorisation (`[[client]] operations`), metrics and fence read it; so does this
 | policy | *by its rule*: `mode` and `without_token` decide. *passed*: no fence looks at it. *501*: in any mode |
 
 What is marked ¹ some stores overlook where they do not know it, and do the plain operation instead (the embedded one:
-to delete a bucket's website deletes the bucket). It is 501 until the store has been seen not to.
+to delete a bucket's website deletes the bucket). Of an object it is 501 until the store has been seen not to, of a
+bucket where the store is SeaweedFS.
 
 Copies, Complete and UploadPartCopy may take the store minutes: for them the longer time-outs hold
 (`settle_timeout_assembly_s`, `commit_timeout_assembly_s`).

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.clock import SystemClock
 from gateway.s3.operations import OPERATIONS, Effect, Level, Operation
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.client import UpstreamClient
+from gateway.upstream.probe import Prober
 from tests.conftest import StoreServer
-from tests.server.rig import real
+from tests.server.rig import real, running
 
 SELECTED = [
     row for row in OPERATIONS if row.method in ("PUT", "DELETE") and row.subresource not in (None, "partNumber")
@@ -54,6 +56,21 @@ async def test_the_table_knows_what_the_store_overlooks(store: UpstreamClient, v
     refused for nothing."""
     found = {row.name for row in SELECTED if await plain_was_done(store, row, value)}
     assert found == {row.name for row in SELECTED if row.overlooked}
+
+
+async def test_the_gateway_passes_none_of_them(store_server: StoreServer, store: UpstreamClient) -> None:
+    """It has found out by itself which store it stands before."""
+    bucket = f"overlooked-{secrets.token_hex(6)}"
+    await send(store, "PUT", bucket, "", "", b"")
+    upstream = real(store_server)
+    async with running(upstream=upstream, capabilities=Prober(upstream, SystemClock())) as rig:
+        for row in SELECTED:
+            if row.overlooked:
+                query = "&".join([row.subresource or "", *[f"{name}=1" for name in row.requires]])
+                target = f"/{bucket}/{KEY}" if row.level is Level.OBJECT else f"/{bucket}"
+                body = b"<X/>" if row.method == "PUT" else b""
+                assert (await rig.ask(row.method, f"{target}?{query}", [], body)).status == 501, row.name
+    assert (await send(store, "HEAD", bucket, "", "", b""))[0] == 200
 
 
 async def test_reads_and_settings_change_no_object(store: UpstreamClient) -> None:
