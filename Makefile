@@ -73,6 +73,7 @@ lock: .uv/stamp
 		--constraint requirements/run.lock --constraint requirements/build.lock --output-file requirements/dev.lock
 	$(COMPILE) requirements/services.in --output-file requirements/services.lock
 	$(COMPILE) requirements/before-checksums.in --output-file requirements/before-checksums.lock
+	$(COMPILE) requirements/stores.in --output-file requirements/stores.lock
 
 clean:
 	rm -rf .venv .uv .services tests/clients/node/node_modules
@@ -111,9 +112,11 @@ clean:
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch .venv/run.stamp $@
 
-.services/stamp: requirements/services.lock requirements/before-checksums.lock tests/clients/node/package-lock.json .uv/stamp
-	@echo "Installing rclone, curl, Node and Chromium where they are missing (apt-get)"
-	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium; do \
+.services/stamp: requirements/services.lock requirements/before-checksums.lock requirements/stores.lock \
+		tests/clients/node/package-lock.json .uv/stamp
+	@echo "Installing rclone, curl, Node, Chromium and Ceph where they are missing (apt-get)"
+	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium \
+			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common; do \
 		command -v $${pair%:*} >/dev/null || missing="$$missing $${pair#*:}"; done; \
 	if [ -n "$$missing" ]; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
@@ -124,6 +127,9 @@ clean:
 	@echo "Making .services/before-checksums with older SDKs (requirements/before-checksums.lock)"
 	@$(UV) venv --quiet --python .uv/bin/python .services/before-checksums
 	@$(UV) pip sync --quiet --python .services/before-checksums/bin/python --require-hashes requirements/before-checksums.lock
+	@echo "Making .services/stores with MiniStack and an rclone that serves S3 (requirements/stores.lock)"
+	@$(UV) venv --quiet --python .uv/bin/python .services/stores
+	@$(UV) pip sync --quiet --python .services/stores/bin/python --require-hashes requirements/stores.lock
 	@echo "Installing the clients on Node (tests/clients/node/package-lock.json)"
 	@cd tests/clients/node && npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@

@@ -35,6 +35,8 @@ TITLES = {
     "withheld": "an upload without its last byte is invisible",
     "cut": "an upload that is cut leaves nothing",
     "silence": "an upload may fall silent",
+    "ranges": "parts of objects are answered as such",
+    "copy-metadata": "a copy takes along its source's metadata",
     "put-absent": "PUT: If-None-Match: *",
     "put-match": "PUT: If-Match",
     "put-moment": "PUT: judged when the last byte comes",

@@ -21,6 +21,7 @@ RACERS = 20
 COMPLETES = 4
 STAGED_BYTES = 300_000
 """More than proxies and sockets hold back by themselves."""
+NO_RACE = Finding(False, "not tried, since conditions are not honoured one after another")
 LATE_S = 1.0
 """How long after a cut one looks whether something has come of it."""
 
@@ -51,19 +52,21 @@ async def examine(
         examination = _Examination(scratch, sleep)
         first, capabilities = await first_look(examination)
         others = {
-            "put-race": examination.put_race(),
+            "put-race": examination.put_race(capabilities.conditional_put),
             "plain": examination.plain(),
             "metadata": examination.metadata(),
+            "ranges": examination.ranges(),
+            "copy-metadata": examination.copy_metadata(),
             "withheld": examination.withheld(),
             "cut": examination.cut(),
             "silence": examination.silence(silence_s),
             "complete": examination.complete(),
-            "complete-race": examination.complete_race(),
             "abort": examination.abort(),
             "expect": examination.expect(),
             "versions": examination.versions(),
         }
         found = dict(zip(others, await side_by_side(*others.values()), strict=True))
+        found["complete-race"] = await examination.complete_race(found["complete"].holds)
     findings = first | found
     return Report(
         {name: findings[name] for name in TOLD}, raced(capabilities, findings["put-race"]), tuple(scratch.left)
@@ -71,7 +74,7 @@ async def examine(
 
 
 TOLD = (
-    "plain", "metadata", "withheld", "cut", "silence",
+    "plain", "metadata", "withheld", "cut", "silence", "ranges", "copy-metadata",
     "put-absent", "put-match", "put-moment", "put-race", "copy", "delete", "complete", "complete-race", "abort",
     "versions", "trailers", "expect", "paths", "subresources",
 )  # fmt: skip
@@ -97,6 +100,21 @@ class _Examination(Experiments):
         state = object_state((await self.scratch.head("metadata")).fields.items())
         kept = (state.key, state.token, state.nonce) == (key_in_metadata(key), token, nonce)
         return Finding(kept, "key, token and nonce are kept" if kept else f"{sent}, and the object does not show them")
+
+    async def ranges(self) -> Finding:
+        """A part of an object is answered as one: 206 with those bytes alone."""
+        await self.write("ranges", b"0123456789")
+        heard = await self.scratch.send("GET", "ranges", [("range", "bytes=2-4")])
+        return Finding(heard.status == 206 and heard.body == b"234", f"{heard}, {len(heard.body)} bytes of 3")
+
+    async def copy_metadata(self) -> Finding:
+        """A copy takes along its source's metadata, unless it is to replace it."""
+        await self.scratch.put("copied", b"1", ("x-amz-meta-a", "own"))
+        source = ("x-amz-copy-source", f"{self.scratch.bucket}/{self.scratch.key('copied')}")
+        fields = [source, ("x-amz-metadata-directive", "COPY"), ("x-amz-meta-a", "other")]
+        heard = await self.scratch.send("PUT", "copied-to", fields)
+        kept = (await self.scratch.head("copied-to")).fields.get("x-amz-meta-a")
+        return Finding(kept == "own", f"{heard}, and the copy bears {_whose(kept)}")
 
     async def withheld(self) -> Finding:
         """An upload whose last byte is withheld shows nothing: neither as a new object nor over an old one."""
@@ -145,9 +163,9 @@ class _Examination(Experiments):
             return str(error)
         return None if heard.applied else str(heard)
 
-    async def put_race(self) -> Finding:
-        """A race to its end."""
-        return await (await self.race(RACERS)).result()
+    async def put_race(self, conditional: bool) -> Finding:
+        """A race to its end. Where conditions mean nothing all would win, and rclone keeps phantoms of the losers."""
+        return await (await self.race(RACERS)).result() if conditional else NO_RACE
 
     # --- multipart
 
@@ -164,8 +182,10 @@ class _Examination(Experiments):
         right = await self._complete("complete", self.on(now))
         return stale if right.applied else Finding(False, f"{right} although the ETag was right")
 
-    async def complete_race(self) -> Finding:
+    async def complete_race(self, conditional: bool) -> Finding:
         """Several Completes that demand absence, at the same time."""
+        if not conditional:
+            return NO_RACE
         name = "complete-race"
         uploads = await side_by_side(*(self._upload(name) for _ in range(COMPLETES)))
         heard = await side_by_side(*(self._finish(name, upload, ABSENT) for upload in uploads))
@@ -211,3 +231,7 @@ class _Examination(Experiments):
         if not heard.applied:
             return Finding(False, f"{heard} to the question whether versions are kept")
         return Finding(status is None, "none are kept" if status is None else f"versioning is {status}")
+
+
+def _whose(metadata: str | None) -> str:
+    return {"own": "its source's", "other": "that of the request"}.get(metadata or "", "none")

@@ -73,13 +73,13 @@ class Staged:
 
     def __init__(self, scratch: Scratch, name: str, exchange: UpstreamExchange, last: bytes) -> None:
         self._scratch = scratch
-        self._name = name
+        self.name = name
         self._exchange = exchange
         self._last = last
 
     async def release(self) -> Heard:
         """Send the last byte, before anything is awaited, and hear the answer. Raises `NotReached`."""
-        return await self._scratch.to_its_end(self._name, self._release())
+        return await self._scratch.to_its_end(self.name, self._release())
 
     def cut(self) -> None:
         """Break the connection; of an upload that has not been released nothing may be left. Idempotent."""
@@ -103,6 +103,8 @@ class Scratch:
         self._prefix = SCRATCH_PREFIX + nonce
         self._names: set[str] = set()
         self._doubtful: set[str] = set()
+        self._disputed: set[str] = set()
+        """Names whose removal is seen to: several wrote them at a time, or an answer did not tell the outcome."""
         self._versions: set[tuple[str, str]] = set()
         self._uploads: list[tuple[str, str]] = []
         self._staged: list[Staged] = []
@@ -163,6 +165,8 @@ class Scratch:
         try:
             exchange = await self._upstream.open(request, len(body))
             staged = Staged(self, name, exchange, body[-1:])
+            if any(other.name == name for other in self._staged):
+                self._disputed.add(name)
             self._staged.append(staged)
             await exchange.write(body[:-1])
         except UpstreamNotReached as error:
@@ -212,6 +216,8 @@ class Scratch:
                 self._versions.add((written, version))
         code = error_code(body)
         outcome = classify(response.status, code)
+        if written is not None and outcome is Answer.LOST:
+            self._disputed.add(written)
         return Heard(outcome, response.status, code, response.header("etag") or "", dict(response.headers), body)
 
     async def remove(self, name: str) -> None:
@@ -236,9 +242,15 @@ class Scratch:
             # A DELETE may itself leave something: the mark that it makes where versions are kept.
             with contextlib.suppress(CannotProbe):
                 heard = await self._hear(None if query else name, self._upstream.send(request, b"", TIMEOUT_S))
-                if heard.applied or heard.status == 404:
+                gone = heard.applied or heard.status == 404
+                if gone and (query or name not in self._disputed or await self._is_gone(name)):
                     return
         self._doubtful.add(name)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Whether an object is not there; after a race a store may say so of what it had rather than of what it has."""
+        request = UpstreamRequest("HEAD", self.bucket, self.key(name), "", (), EMPTY_SHA256)
+        return (await self._hear(None, self._upstream.read(request))).status == 404
 
 
 async def side_by_side(*experiments: Coroutine[Any, Any, T]) -> list[T]:

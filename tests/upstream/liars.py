@@ -247,6 +247,21 @@ class NeverDeleting(Store):
         return super().apply(request, body)
 
 
+class SlowToForget(Store):
+    """Says of the object of a race that it is gone before it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        if is_delete(request) and request.raw_key.endswith("-race"):
+            self.asked += 1
+            if self.asked < 3:
+                return MemoryResponse(204, [], b"")
+        return super().apply(request, body)
+
+
 class Showing(Store):
     """Shows an upload as far as it has come."""
 

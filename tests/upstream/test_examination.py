@@ -26,6 +26,7 @@ from tests.upstream.liars import (
     Overlooking,
     Showing,
     SlowLosers,
+    SlowToForget,
     Store,
     Versioned,
     Winners,
@@ -66,11 +67,11 @@ def test_an_honest_store() -> None:
     ("store", "lacks"),
     [
         (Corrupting(), {"plain"}),
-        (Careless(), {"metadata"}),
+        (Careless(), {"metadata", "copy-metadata"}),
         (Showing(), {"withheld", "cut", "put-race"}),
         (KeepingCuts(), {"cut"}),
         (Impatient(), {"silence"}),
-        (Ignoring(is_put, "if-none-match"), {"put-absent"}),
+        (Ignoring(is_put, "if-none-match"), {"put-absent", "put-race"}),
         (Ignoring(is_put, "if-match"), {"put-match", "put-moment", "put-race"}),
         (JudgingHeads(), {"put-moment", "put-race"}),
         (Winners(2), {"put-race"}),
@@ -136,6 +137,17 @@ def test_what_cannot_be_tried_out_says_why(how: str, kind: type[CannotProbe], wo
     with pytest.raises(CannotProbe, match=words) as raised:
         run(examined(Gone(how)))
     assert type(raised.value) is kind
+
+
+def test_the_removal_of_what_was_raced_for_is_seen_to() -> None:
+    """A store that says too early that the object is gone is asked again."""
+
+    async def main() -> None:
+        store = SlowToForget()
+        assert (await examined(store)).left == ()
+        assert store.buckets[BUCKET] == {}
+
+    run(main())
 
 
 def test_what_cannot_be_removed_is_told() -> None:
