@@ -99,12 +99,16 @@ class S3Handler:
             self._telemetry.finished(record, effect, self._clock.monotonic() - started)
         return reply
 
-    def answer_fault(self, carrier: Carrier, error: S3Error) -> Reply:
+    def answer_fault(self, carrier: Carrier, error: S3Error | TryAgain) -> Reply:
         """Answer what never became a request."""
         reply = Reply(carrier, None)
         record = RequestRecord(_request_id(self._clock), address=carrier.address, decision="failed")
-        record.reason, record.message = error.code, error.message
-        Answers(None, reply, record, self._store, self._host_id).send_error(error)
+        answers = Answers(None, reply, record, self._store, self._host_id)
+        if isinstance(error, TryAgain):
+            answers.refuse(error)
+        else:
+            record.reason, record.message = error.code, error.message
+            answers.send_error(error)
         record.status, record.bytes_out = reply.status, reply.bytes_sent
         self._telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
         return reply

@@ -9,8 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.server import listener
-from gateway.server.listener import MAX_QUEUE, Limits
+from gateway.server import connection, listener
+from gateway.server.connection import MAX_QUEUE
+from gateway.server.http import READ_BUFFER_BYTES, Request
+from gateway.server.listener import Limits
 from tests.server.rig import BUCKET, HOST, Rig, Wire, raw, running, signed
 from tests.server.test_http import Odd, Stalled
 
@@ -111,7 +113,7 @@ async def test_what_follows_bytes_that_are_no_http_is_taken_in_before_the_end(ri
 
 async def test_a_client_that_never_closes_is_left(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who keeps the connection open behind its last answer does not keep it for ever."""
-    monkeypatch.setattr(listener, "LINGER_AFTER_NO_HTTP_S", 0.05)
+    monkeypatch.setattr(connection, "LINGER_AT_END_S", 0.05)
     wire = await rig.wire()
     await wire.send(b"no HTTP\r\n\r\n")
     await wire.answer()
@@ -123,7 +125,7 @@ async def test_a_client_that_never_closes_is_left(rig: Rig, monkeypatch: pytest.
 async def test_a_client_that_takes_nothing_is_cut_off(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that nobody takes ends with its time-out, also the part of it that waits for the socket alone."""
     monkeypatch.setattr(listener, "SWEEP_S", 0.02)
-    monkeypatch.setattr(listener, "LINGER_S", 0.1)
+    monkeypatch.setattr(connection, "LINGER_S", 0.1)
     odd = Odd([("content-length", str(size))], b"x" * size)
     async with running(upstream=odd, limits=Limits(idle_timeout_s=0.1)) as rig:
         rig.gateway._s3_listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)  # type: ignore[union-attr]
@@ -135,7 +137,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(size: int, monkeypatch: py
             cut = {60_000: None, 64 << 20: "the client has stopped reading the answer"}[size]
             assert rig.record["message"] == cut
             async with asyncio.timeout(5):
-                while rig.gateway._connections.connections:
+                while rig.gateway._connections.connections:  # type: ignore[union-attr]
                     await asyncio.sleep(0)
             assert len(await asyncio.to_thread(received, client)) < size
 
@@ -188,3 +190,200 @@ async def test_a_stop_cuts_what_is_not_answered_in_time() -> None:
         await rig.gateway._connections.shutdown(0.01)  # type: ignore[union-attr]
         assert rig.record["reason"] == "Cut"
         assert await cannot_send(wire)
+
+
+# --- what one packet may bring
+
+
+def chunked(body: bytes, *, size: int = 1 << 16) -> bytes:
+    """A body in chunked transfer coding."""
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
+
+
+def chunked_put(target: str, length: int) -> bytes:
+    """The head of a PUT whose body comes in chunked transfer coding."""
+    fields = [TOKEN, ("transfer-encoding", "chunked"), ("x-amz-decoded-content-length", str(length))]
+    return signed("PUT", target, fields, payload="UNSIGNED-PAYLOAD")
+
+
+@pytest.mark.parametrize("cut", [1, 30])
+async def test_a_head_behind_a_chunked_body_may_be_cut(rig: Rig, cut: int) -> None:
+    """What an earlier body took is no part of the next head's size."""
+    body = b"x" * LARGE
+    wire = await rig.wire()
+    following = signed("GET", "/b/k")
+    await wire.send(chunked_put("/b/k", len(body)) + chunked(body) + following[:cut])
+    assert (await wire.answer()).status == 200
+    await wire.send(following[cut:])
+    assert (await wire.answer()).body == body
+
+
+async def test_a_pipeline_of_offers_is_answered_whole(rig: Rig) -> None:
+    """Thousands of requests that each offer another protocol, in one packet, nest nowhere."""
+    count = 3000
+    wire = await rig.wire()
+    await wire.send(b"GET /b HTTP/1.1\r\nhost: a\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n" * count)
+    assert {(await wire.answer()).status for _ in range(count)} == {403}
+
+
+async def test_what_is_parsed_ahead_is_bounded() -> None:
+    """Of a packet with thousands of requests few are made objects while the first is being answered."""
+    upstream = Stalled(BUCKET)
+    async with running(upstream=upstream) as rig:
+        wire = await rig.wire()
+        small = b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n"
+        await wire.send(signed("PUT", "/b/k", [TOKEN], b"x") + b"x" + small * 3000)
+        await upstream.arrived.wait()
+        (client,) = rig.gateway._connections.connections  # type: ignore[union-attr]
+        assert len(client._queue) <= MAX_QUEUE + connection.SLICE_BYTES // len(small)
+        upstream.release.set()
+        assert (await wire.answer()).status == 200
+        assert {(await wire.answer()).status for _ in range(3000)} == {403}
+
+
+async def test_bodies_that_wait_behind_a_request_are_bounded() -> None:
+    """The bodies of a pipeline lie in memory together, and are bounded together; all of them arrive."""
+    upstream = Stalled(BUCKET)
+    async with running(upstream=upstream) as rig:
+        body, count = b"x" * 60_000, 12
+        puts = b"".join(signed("PUT", f"/b/k{n}", [TOKEN], body) + body for n in range(count))
+        wire = await rig.wire()
+        sending = asyncio.create_task(wire.send(signed("PUT", "/b/k", [TOKEN], b"x") + b"x" + puts))
+        await upstream.arrived.wait()
+        (client,) = rig.gateway._connections.connections  # type: ignore[union-attr]
+        async with asyncio.timeout(5):
+            while not client._reading_paused:
+                await asyncio.sleep(0)
+        waiting = sum(item.body.buffered for item in client._queue if isinstance(item, Request))
+        assert waiting + len(client._ahead) <= READ_BUFFER_BYTES + 256 * 1024
+        upstream.release.set()
+        await sending
+        assert [(await wire.answer()).status for _ in range(count + 1)] == [200] * (count + 1)
+
+
+@pytest.mark.parametrize("endless", [b"0\r\nx: " + b"y" * 300_000, b"1;" + b"y" * 300_000, b"0" * 300_000])
+async def test_what_is_no_body_in_a_chunked_one_is_bounded(rig: Rig, endless: bytes) -> None:
+    """A trailer, an extension or a size that does not end is refused; the parser would keep it, or count on."""
+    wire = await rig.wire()
+    await wire.send(chunked_put("/b/k", 1) + b"1\r\nx\r\n" + endless)
+    answer = await wire.answer()
+    assert (answer.status, answer.code, answer.closes) == (400, "IncompleteBody", True)
+    assert await wire.rest() == b""
+    assert rig.stored("k") is None
+
+
+async def test_a_head_of_thousands_of_fields_is_refused_before_its_end(rig: Rig) -> None:
+    """Each field costs many times its bytes: they are counted as they come."""
+    answer = await rig.say(b"GET /b HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * 600)
+    assert (answer.status, answer.code, answer.closes) == (400, "BadRequest", True)
+
+
+async def test_a_head_that_never_ends_is_refused(rig: Rig) -> None:
+    """Line ends before a request line count, as does all that comes before the end of a head."""
+    for endless in (
+        b"\r\n" * 100_000,
+        b"GET /" + b"b" * 200_000,
+        b"GET /b HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 200_000,
+    ):
+        answer = await rig.say(endless)
+        assert (answer.status, answer.code) == (400, "RequestHeaderSectionTooLarge")
+
+
+# --- the end of a connection
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        ("HTTP/1.0", [("connection", "keep-alive")]),
+        ("HTTP/1.1", [("connection", "close, Upgrade"), ("upgrade", "h2c")]),
+    ],
+)
+async def test_an_end_that_the_client_waits_for_comes(rig: Rig, version: str, fields: list[tuple[str, str]]) -> None:
+    """HTTP/1.0 keeps no connection that was not said to be kept; a wish to close holds beside an offer, too."""
+    await rig.put("k", b"x", 1)
+    wire = await rig.wire()
+    await wire.send(signed("GET", "/b/k", fields, version=version))
+    answer = await wire.answer()
+    assert (answer.body, answer.closes) == (b"x", True)
+    assert await wire.rest() == b""
+
+
+async def test_what_is_pipelined_behind_a_refused_upload_costs_no_answer(rig: Rig) -> None:
+    """After the last answer the gateway still takes in what comes, so that no reset overtakes the answer."""
+    await rig.put("k", b"new", 34)
+    wire = await rig.wire()
+    await wire.send(signed("PUT", "/b/k", [("x-fencing-token", "33")], b"old") + b"old")
+    for _ in range(50):
+        await wire.send(signed("PUT", "/b/other", [TOKEN], b"x" * 10_000) + b"x" * 10_000)
+    answer = await wire.answer()
+    assert (answer.status, answer.closes) == (412, True)
+    assert await wire.rest() == b""
+    assert rig.stored("other") is None
+
+
+async def test_a_client_that_has_ended_is_not_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind bytes that are no HTTP and an end there is nothing to take in."""
+    monkeypatch.setattr(connection, "LINGER_AT_END_S", 60)
+    wire = await rig.wire()
+    await wire.send(b"no HTTP\r\n\r\n")
+    wire.finish()
+    assert (await wire.answer()).status == 400
+    async with asyncio.timeout(5):
+        while rig.gateway._connections.connections:  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+
+
+async def test_a_stop_leaves_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that does not take its last answer is cut when the time is over; with the stop all have gone."""
+    odd = Odd([("content-length", "60000")], b"x" * 60_000)
+    async with running(upstream=odd) as rig:
+        rig.gateway._s3_listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)  # type: ignore[union-attr]
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.connect(("127.0.0.1", rig.gateway.s3_port))
+            client.sendall(signed("GET", "/b/k", [("connection", "close")]))
+            await rig.answered(1)
+            connections = rig.gateway._connections
+            assert connections is not None
+            await connections.shutdown(0.1)
+            await asyncio.sleep(0)
+            assert connections.connections == set()
+            assert len(received(client)) < 60_000
+
+
+# --- how many connections
+
+
+async def test_one_connection_too_many_ends_the_longest_wait() -> None:
+    """Silent connections keep nobody out: the one that has waited longest for its client makes room."""
+    async with running(limits=Limits(max_connections=3)) as rig:
+        first, second, third = [await rig.wire() for _ in range(3)]
+        for wire in (first, third):  # the second has now waited longest, though the first came first
+            await wire.send(signed("GET", "/b/k"))
+            await wire.answer()
+        assert (await rig.ask("GET", "/b/k")).status == 404
+        assert await second.rest() == b""
+        for wire in (first, third):
+            await wire.send(signed("GET", "/b/k"))
+            assert (await wire.answer()).status == 404
+
+
+async def test_where_all_connections_are_answered_a_new_one_is_told_to_come_later() -> None:
+    """Nobody who is being answered is cut; the newcomers read S3's SlowDown, until they, too, are too many."""
+    upstream = Stalled(BUCKET)
+    async with running(upstream=upstream, limits=Limits(max_connections=8)) as rig:
+        puts = [asyncio.create_task(rig.put(f"k{n}", b"x", 1)) for n in range(8)]
+        async with asyncio.timeout(5):
+            while rig.gateway.handler.running < 8:
+                await asyncio.sleep(0)
+        ninth = await rig.wire()
+        answer = await ninth.answer()
+        assert (answer.status, answer.code, answer.closes) == (503, "SlowDown", True)
+        assert (answer.xml["FencingReason"], answer.header("retry-after")) == ("Overloaded", "1")
+        tenth = await rig.wire()
+        with suppress(ConnectionResetError):
+            assert await tenth.rest() == b""
+        upstream.release.set()
+        assert [answer.status for answer in await asyncio.gather(*puts)] == [200] * 8
