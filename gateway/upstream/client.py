@@ -168,6 +168,8 @@ class UpstreamClient:
     async def _head(self, request: UpstreamRequest, content_length: int) -> bytes:
         """The request line and all headers. Raises ValueError for what would not arrive as one request."""
         host, path = self._address(request.bucket, request.raw_key)
+        if request.method == "OPTIONS" and not request.raw_key and path != "/":
+            path += "/"  # SeaweedFS 4.48 answers by the bucket's own rules only so, else breaks off
         target = f"{path}?{request.raw_query}" if request.raw_query else path
         fields = [("host", host)]
         if content_length or request.method in ("PUT", "POST"):

@@ -100,6 +100,14 @@ async def test_addressing(addressing: str, bucket: str | None, raw_key: str, hos
         assert raw.startswith(f"GET {path} HTTP/1.1\r\nhost: {host}{listener.url[7:]}\r\n".encode())
 
 
+@pytest.mark.parametrize(("bucket", "raw_key", "path"), [("b", "", "/b/"), ("b", "k", "/b/k"), (None, "", "/")])
+async def test_a_preflight_of_a_bucket_goes_with_its_slash(bucket: str | None, raw_key: str, path: str) -> None:
+    """The embedded store answers it only so."""
+    async with conversation() as (client, listener):
+        raw = await exchanged(client, listener, UpstreamRequest("OPTIONS", bucket, raw_key, "list-type=2", ()))
+        assert raw.startswith(f"OPTIONS {path}?list-type=2 HTTP/1.1\r\n".encode())
+
+
 @pytest.mark.parametrize("body", [b"", b"body"])
 async def test_signature_verifies(body: bytes) -> None:
     """What is sent bears a signature over all of it, with the session token and the hash that was given."""
