@@ -94,7 +94,7 @@ def test_no_request_is_two_operations(row: Operation) -> None:
     own = [name for name in (row.subresource, *row.requires) if name]
     others = [marker for marker in MARKERS[row.level] if marker not in own]
     subsets = [*itertools.chain.from_iterable(itertools.combinations(others, n) for n in (0, 1, 2)), tuple(others)]
-    for more, copies in itertools.product(subsets, (False, True)):
+    for more, copies in itertools.product(subsets, (False, True) if row.method == "PUT" else (False,)):
         headers = {*filter(None, [row.header]), *(["x-amz-copy-source"] if copies else [])}
         head = head_of(row.method, f"{target}?{'&'.join(f'{name}=1' for name in (*own, *more))}", *headers)
         found = recognised(head)

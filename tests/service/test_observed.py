@@ -1,0 +1,31 @@
+"""R11: what is remembered of uploads under observe is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.service import observed
+from gateway.service.observed import ObservedUploads
+from gateway.service.values import Result, Write
+from tests.service.rig import JOB, Rig, rig
+from tests.virtual_time import run
+
+
+def began(r: Rig, uploads: ObservedUploads, upload_id: str) -> Write:
+    """An upload of that id has begun; answers a write that names it."""
+    answer = Result(200, [], f"<A><UploadId>{upload_id}</UploadId></A>".encode())
+    uploads.seen(r.write("POST", JOB, 7, None, query="?uploads"), answer, would_refuse=False)
+    return r.write("PUT", JOB, 0, None, query=f"?partNumber=1&uploadId={upload_id}")
+
+
+def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that begins uploads for ever costs a fixed amount of memory."""
+
+    async def main() -> None:
+        r = await rig()
+        monkeypatch.setattr(observed, "CAPACITY", 2)
+        uploads = ObservedUploads()
+        parts = [began(r, uploads, upload_id) for upload_id in ("u1", "u2", "u3")]
+        assert [uploads.of(part) is not None for part in parts] == [False, True, True]
+
+    run(main())
