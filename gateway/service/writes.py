@@ -8,8 +8,8 @@ doubt, or moved, which means to look at the object and judge it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -93,6 +93,50 @@ class Admitted:
         return self
 
 
+class Admission:
+    """Admission and ownership of one write (R1, R9): gate and object stay pinned inside.
+
+    A class of its own, since `asynccontextmanager` costs each request a generator that the event loop keeps book of."""
+
+    __slots__ = ("_entry", "_live", "_write", "_writes")
+
+    _live: LiveGate
+    _entry: ObjectEntry
+
+    def __init__(self, writes: Writes, write: Write) -> None:
+        self._writes = writes
+        self._write = write
+
+    async def __aenter__(self) -> tuple[LiveGate, ObjectEntry]:
+        """Raises `FenceError`."""
+        writes, write = self._writes, self._write
+        live = await writes.fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
+        entry = writes.objects.pin(write.bucket, write.object_key)
+        self._live, self._entry = live, entry
+        try:
+            if entry.unsettled_of_another(write.key):
+                await self._uncontested()
+            if not write.ruled:
+                await writes.own(write, entry)
+        except BaseException:
+            self._unpin()
+            raise
+        return live, entry
+
+    async def __aexit__(self, *_: object) -> None:
+        self._unpin()
+
+    async def _uncontested(self) -> None:
+        """Wait until no send of another key may land on the object any more. Raises `TryAgain` (HandoverPending)."""
+        timing = self._writes.fences.timing
+        if not await self._entry.uncontested(self._write.key, timing.handover_wait_s):
+            raise contested(self._write.key, timing.settle_timeout_s)
+
+    def _unpin(self) -> None:
+        self._writes.objects.unpin(self._entry)
+        self._writes.fences.unpin(self._live)
+
+
 class Writes:
     """Sends writes through their gates."""
 
@@ -165,22 +209,9 @@ class Writes:
             data = await read_body(write)
             return await self._at_hand(admitted, data)
 
-    @asynccontextmanager
-    async def admitted(self, write: Write) -> AsyncIterator[tuple[LiveGate, ObjectEntry]]:
-        """Admission and ownership (R1, R9); gate and object stay pinned inside."""
-        live = await self.fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
-        entry = self.objects.pin(write.bucket, write.object_key)
-        try:
-            if entry.unsettled_of_another(write.key) and not await entry.uncontested(
-                write.key, self.fences.timing.handover_wait_s
-            ):
-                raise contested(write.key, self.fences.timing.settle_timeout_s)
-            if not write.ruled:
-                await self.own(write, entry)
-            yield live, entry
-        finally:
-            self.objects.unpin(entry)
-            self.fences.unpin(live)
+    def admitted(self, write: Write) -> Admission:
+        """Admission and ownership, as a context in which gate and object stay pinned."""
+        return Admission(self, write)
 
     # --- to whom the object belongs
 
