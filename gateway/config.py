@@ -141,6 +141,11 @@ class S3Settings(Section):
     """Serve reads that are not signed."""
     max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests served at a time; more are answered 503 SlowDown."""
+    max_concurrent_requests_per_client: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """The same for each access key, where its [[client]] does not say otherwise; all unsigned reads count as one."""
+    max_connections: Annotated[int, Field(ge=8, le=1_000_000)] = 4096
+    """Connections at a time. For one more, the one that has been silent longest is closed; where all are busy, the new
+    one is answered 503 SlowDown."""
     max_header_bytes: Annotated[int, Field(ge=8192, le=1_048_576)] = 65536
     """The head of a request, all its fields together."""
     max_header_field_bytes: Annotated[int, Field(ge=4096, le=1_048_576)] = 16384
@@ -257,6 +262,8 @@ class ClientSettings(Section):
     """The fence keys it may write under."""
     require_signed_token: bool = True
     """Refuse a fencing header that its signature does not cover; rclone cannot sign its."""
+    max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Requests served at a time for this client, in place of [s3] max_concurrent_requests_per_client."""
 
 
 class ApiTokenSettings(Section):

@@ -159,6 +159,7 @@ class Telemetry:
         self._metrics = _RequestMetrics()
         registry.register(self._metrics)
         self.running = Gauge("fencing_requests_running", "S3 requests being served now.", registry=registry)
+        self.connections = Gauge("fencing_connections", "Connections of S3 clients.", registry=registry)
         self.unsettled = Gauge("fencing_sends_unsettled", "Sends that may still take effect.", registry=registry)
         self.in_doubt = Gauge("fencing_sends_in_doubt", "Sends whose answer was lost.", registry=registry)
         self.settled_by_timeout = Gauge(

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -25,6 +26,9 @@ from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
+
+OWN_FILES = 128
+"""Files beside connections: the database, the embedded store's pipes, the control API's callers."""
 
 
 @click.command()
@@ -50,7 +54,10 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
+    too_few = _open_files(settings)
     gateway = await start_gateway(settings)
+    if too_few:
+        gateway.telemetry.warning("few-files", **too_few)
     loop.add_signal_handler(signal.SIGHUP, _hang_up(gateway))
     gc.collect()
     # What is there now stays, and each request leaves hundreds of objects that die by their counts: looking for cycles
@@ -66,6 +73,14 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     if not quiet:
         click.echo("Draining; once more to stop at once.")
     await stopping
+
+
+def _open_files(settings: Settings) -> dict[str, int]:
+    """Have as many open files as this process may: each connection is one. Tells of it if they are too few."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    needed = settings.s3.max_connections + settings.upstream.max_connections + OWN_FILES
+    return {"limit": limit, "needed": needed} if limit != resource.RLIM_INFINITY and limit < needed else {}
 
 
 def _hang_up(gateway: Gateway) -> Callable[[], None]:

@@ -107,6 +107,7 @@ class Gateway:
             telemetry=self.telemetry,
             clock=parts.clock,
             max_concurrent_requests=parts.limits.max_concurrent_requests,
+            max_concurrent_requests_per_client=parts.limits.max_concurrent_requests_per_client,
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
@@ -168,6 +169,8 @@ class Gateway:
         parts = self._parts
         self._connections = Listener(self.handler.handle, self.handler.answer_fault, parts.limits)
         self._connections.start()
+        open_connections = self._connections.connections
+        self.telemetry.connections.set_function(lambda: len(open_connections))
         loop = asyncio.get_running_loop()
         host, port = parts.s3_address
         tls = parts.tls.listener("s3") if parts.tls else None

@@ -65,6 +65,8 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             timing=_timing(settings),
             limits=Limits(
                 max_concurrent_requests=settings.s3.max_concurrent_requests,
+                max_concurrent_requests_per_client=settings.s3.max_concurrent_requests_per_client,
+                max_connections=settings.s3.max_connections,
                 max_header_bytes=settings.s3.max_header_bytes,
                 max_header_field_bytes=settings.s3.max_header_field_bytes,
                 header_timeout_s=settings.s3.header_timeout_s,
@@ -105,6 +107,7 @@ def clients(settings: Settings) -> tuple[Client, ...]:
             client.operations,
             client.keys,
             client.require_signed_token,
+            client.max_concurrent_requests,
         )
         for client in settings.client
     )

@@ -24,6 +24,8 @@ class Client:
     operations: tuple[str, ...] = ("*",)
     keys: tuple[str, ...] = ("*",)
     require_signed_token: bool = True
+    max_concurrent_requests: int | None = None
+    """None: as many as any client may."""
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class S3Handler:
         telemetry: Telemetry,
         clock: Clock,
         max_concurrent_requests: int,
+        max_concurrent_requests_per_client: int,
         host_id: str,
         virtual_host_suffixes: tuple[str, ...] = (),
     ) -> None:
@@ -71,9 +72,12 @@ class S3Handler:
         self._telemetry = telemetry
         self._clock = clock
         self._max_concurrent_requests = max_concurrent_requests
+        self._max_concurrent_requests_per_client = max_concurrent_requests_per_client
         self._host_id = host_id
         self._suffixes = virtual_host_suffixes
         self.running = 0
+        self.running_of: dict[str | None, int] = {}
+        """By the access key that has been proved; None: of all that sign nothing."""
         telemetry.running.set_function(lambda: self.running)
         self.draining = False
 
@@ -93,6 +97,7 @@ class S3Handler:
             raise
         finally:
             self.running -= 1
+            call.give_place_back()
             record.status = reply.status
             record.bytes_out = reply.bytes_sent
             effect = call.operation.effect.value if call.operation else _ROW_OF_NOTHING
@@ -121,7 +126,7 @@ def _request_id(clock: Clock) -> str:
 class _Call(Answers):
     """One request being answered."""
 
-    __slots__ = ("_gateway", "caller", "head", "operation")
+    __slots__ = ("_counted", "_gateway", "caller", "head", "operation")
 
     head: RequestHead
     caller: Caller
@@ -130,6 +135,7 @@ class _Call(Answers):
         super().__init__(request, reply, record, gateway._store, gateway._host_id)
         self._gateway = gateway
         self.operation: Operation | None = None
+        self._counted = False
 
     # --- the whole
 
@@ -175,6 +181,7 @@ class _Call(Answers):
         self.operation = operation = recognise(head)
         record.operation = operation.name
         gateway._clients.authorise(self.caller, operation, self._buckets(operation))
+        self._take_place()
         if operation.effect is Effect.NEVER:
             raise Refused(
                 Reason.OPERATION_NOT_FENCED,
@@ -187,6 +194,28 @@ class _Call(Answers):
             await self._delete_objects(operation)
         else:
             await self._write(operation)
+
+    def _take_place(self) -> None:
+        """Count the request as one of its client's. Raises `TryAgain` (Overloaded)."""
+        gateway, client = self._gateway, self.caller.client
+        most = gateway._max_concurrent_requests_per_client
+        if client is not None and client.max_concurrent_requests is not None:
+            most = client.max_concurrent_requests
+        key = None if client is None else client.credentials.access_key
+        running = gateway.running_of.get(key, 0)
+        if running >= most:
+            raise TryAgain(
+                Reason.OVERLOADED,
+                f"{self.caller.name} has {running} requests under way, as many as it may. Reduce your rate.",
+                retry_after_s=1,
+            )
+        gateway.running_of[key] = running + 1
+        self._counted = True
+
+    def give_place_back(self) -> None:
+        if self._counted:
+            client = self.caller.client
+            self._gateway.running_of[None if client is None else client.credentials.access_key] -= 1
 
     async def _let_pages_read(self, result: Result | None = None) -> None:
         """Have an answer that is not the store's bear what lets a page of another origin read it."""

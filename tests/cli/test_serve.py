@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,7 +18,7 @@ from botocore.exceptions import ClientError
 from gateway.cli.serve import _welcome
 from gateway.config import Settings
 from tests.conftest import StoreServer
-from tests.gateway_process import BOUND_S, GatewayProcess, before, command, serve
+from tests.gateway_process import BOUND_S, ROOT, GatewayProcess, before, command, serve
 
 BODY = b"frame " * 50_000
 TOKEN_HEADER = "x-amz-meta-fencing-token"
@@ -174,3 +176,17 @@ def test_the_version_is_told() -> None:
     result = command("--version")
     assert result.exit_code == 0
     assert result.stdout.startswith("fencing-gateway, version ")
+
+
+def test_as_many_files_as_a_process_may_have() -> None:
+    """The gateway takes all the open files that it may have, and tells if they are too few for its connections."""
+    script = (
+        "import resource\n"
+        "from gateway.cli.serve import _open_files\n"
+        "from gateway.config import Settings\n"
+        "for hard in (8192, 4096):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "    print(_open_files(Settings()), resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told.splitlines() == ["{} (8192, 8192)", "{'limit': 4096, 'needed': 4480} (4096, 4096)"]

@@ -186,6 +186,8 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
             s3__virtual_host_suffix=[".S3.Example.com"],
             s3__anonymous_read=True,
             s3__max_concurrent_requests=11,
+            s3__max_concurrent_requests_per_client=12,
+            s3__max_connections=13,
             s3__max_header_bytes=20001,
             s3__max_header_field_bytes=10002,
             s3__header_timeout_s=3,
@@ -206,6 +208,7 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
     assert parts.anonymous_read
     assert (parts.limits.max_concurrent_requests, parts.limits.max_header_bytes) == (11, 20001)
     assert parts.limits.max_header_field_bytes == 10002
+    assert (parts.limits.max_concurrent_requests_per_client, parts.limits.max_connections) == (12, 13)
     assert (parts.limits.header_timeout_s, parts.limits.idle_timeout_s, parts.limits.keepalive_timeout_s) == (3, 4, 5)
     timing = parts.timing
     assert (timing.settle_timeout_s, timing.settle_timeout_assembly_s, timing.handover_wait_s) == (31, 301, 21)

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.core.keys import FencingKey, Mode, Token, WithoutToken
+from gateway.s3.sigv4 import Credentials
 from gateway.server.clients import Client
 from gateway.server.listener import Limits
 from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
-from tests.server.rig import BUCKET, CREDENTIALS, Answer, Pairs, Rig, raw, rule, running
+from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, raw, rule, running
 
 RULES = (
     rule("renders/{job}/**", "{job}"),
@@ -273,6 +274,56 @@ async def test_too_many_requests() -> None:
         upstream.release.set()
         assert (await first).status == 200
         assert (await rig.ask("GET", "/b/k")).status == 200
+
+
+OTHER = Credentials("AKIDOTHER", "another-secret")
+
+
+@pytest.mark.parametrize("of_its_own", [True, False])
+async def test_too_many_requests_of_one_client(of_its_own: bool) -> None:
+    """A client at its limit is told to come again, and keeps no other out; a forged signature takes nobody's place."""
+    one = Client(CREDENTIALS, max_concurrent_requests=1 if of_its_own else None)
+    limits = Limits(max_concurrent_requests_per_client=8 if of_its_own else 1)
+    upstream = Slow()
+    async with running(upstream=upstream, clients=[one, Client(OTHER)], limits=limits) as rig:
+        forged = Credentials(CREDENTIALS.access_key, "not the secret")
+        assert (await rig.ask("GET", "/b/k", credentials=forged)).status == 403
+        first = asyncio.create_task(rig.put("k", b"x", 1))
+        await upstream.arrived.wait()
+        assert_refused(await rig.ask("GET", "/b/k"), 503, "SlowDown", "Overloaded")
+        assert (await rig.ask("GET", "/b/k", credentials=OTHER)).status == 404
+        upstream.release.set()
+        assert (await first).status == 200
+        for _ in range(3):
+            assert (await rig.ask("GET", "/b/k")).status == 200
+
+
+async def test_too_many_unsigned_reads() -> None:
+    """All who sign nothing share one limit, whatever name a client has."""
+    named = Client(Credentials("anonymous", "a-secret"))
+    limits = Limits(max_concurrent_requests_per_client=1)
+    upstream = SlowReads()
+    async with running(upstream=upstream, clients=[named], limits=limits, anonymous_read=True) as rig:
+        unsigned = raw("GET /b/k HTTP/1.1", [("host", HOST)])
+        first = asyncio.create_task(rig.say(unsigned))
+        await upstream.arrived.wait()
+        assert_refused(await rig.say(unsigned), 503, "SlowDown", "Overloaded")
+        signed_read = asyncio.create_task(rig.ask("GET", "/b/k", credentials=named.credentials))
+        upstream.release.set()
+        assert [(await first).status, (await signed_read).status] == [404, 404]
+
+
+class SlowReads(MemoryUpstream):
+    """Holds each read back until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKET)
+        self.arrived, self.release = asyncio.Event(), asyncio.Event()
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        self.arrived.set()
+        await self.release.wait()
+        return await super().read(request, body)
 
 
 async def test_a_draining_gateway(rig: Rig) -> None:
