@@ -21,6 +21,8 @@ from gateway.service.objects import ObjectEntry
 from gateway.service.refusals import contested, store_unavailable
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 
+Bound = tuple[str, str, str]
+"""Fence key, bucket and object of an upload, or of a copy, that an earlier run had open."""
 MAX_IDLE_GATES = 65536
 MIN_WAIT_S = 0.001
 """A timer may fire a hair before its moment; who looks again at once would spin until then."""
@@ -207,27 +209,30 @@ class Fences:
         self._loading: dict[FencingKey, asyncio.Task[Fence]] = {}
         self._unsettled_until = -math.inf
         self._keys_with_uploads: frozenset[str] = frozenset()
+        self._objects_with_uploads: frozenset[tuple[str, str]] = frozenset()
         self._unsettled_uploads_until = -math.inf
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
         """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
 
-    def started_unclean(self, keys_with_uploads: frozenset[str]) -> None:
-        """What an earlier run sent may still land: tokens above the completed floors wait for it (R5)."""
+    def started_unclean(self, bound: frozenset[Bound]) -> None:
+        """What an earlier run sent may still land: tokens above the completed floors wait for it (R5), and so does who
+        takes an object over."""
         now = self.clock.monotonic()
         self._unsettled_until = now + self.timing.settle_timeout_s
         self._unsettled_uploads_until = now + self.timing.settle_timeout_assembly_s
-        self._keys_with_uploads = keys_with_uploads
+        self._keys_with_uploads = frozenset(key for key, _, _ in bound)
+        self._objects_with_uploads = frozenset((bucket, object_key) for _, bucket, object_key in bound)
 
     def earlier_run_settles_in_s(self, key: FencingKey) -> float | None:
         """How long what an earlier run sent under `key` may still land, seconds; None when nothing may."""
         left = self._unsettled_until_of(key) - self.clock.monotonic()
         return left if left > 0 else None
 
-    def earlier_runs_settle_in_s(self, *, assembly: bool) -> float | None:
-        """How long what an earlier run sent under any key may still land, seconds; None when nothing may.
-        `assembly`: Completes and copies, too."""
-        until = self._unsettled_uploads_until if assembly else self._unsettled_until
-        left = until - self.clock.monotonic()
+    def object_settles_in_s(self, bucket: str, object_key: str) -> float | None:
+        """How long what an earlier run sent on an object, under whatever key, may still land, seconds; None when
+        nothing may."""
+        longer = (bucket, object_key) in self._objects_with_uploads
+        left = (self._unsettled_uploads_until if longer else self._unsettled_until) - self.clock.monotonic()
         return left if left > 0 else None
 
     def _unsettled_until_of(self, key: FencingKey) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from urllib.parse import quote
 
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
@@ -17,7 +18,7 @@ from gateway.core.write import Answer, ObjectState, Verdict, judge
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
-from gateway.service.fences import LiveGate, Passage
+from gateway.service.fences import Bound, LiveGate, Passage
 from gateway.service.objects import ObjectEntry
 from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
 from gateway.service.sending import deliver, look, request_of, result_of, send_at_hand, with_etag
@@ -26,6 +27,8 @@ from gateway.service.writes import Writes
 from gateway.stores.base import Event, EventKind, StoreUnavailable, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
+_Place = tuple[str, str, str]
+"""Bucket, object and upload id."""
 REVOKE_RETRY_S = 30.0
 FORGET_EVERY_S = 3600.0
 
@@ -44,22 +47,28 @@ class Uploads:
         self._wanted: set[str] = set()
         self._earlier_copies: list[Upload] = []
         """Copies that an earlier run had under way when it ended; forgotten when they can no longer land."""
+        self._under_way: Counter[_Place] = Counter()
+        """How many Completes of an upload may still land."""
+        self._finished: dict[_Place, tuple[Upload, str]] = {}
+        """Uploads that a Complete has finished, with its ETag, and the store has not been told: another may land."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> frozenset[str]:
-        """Read the open bindings, go on revoking; answers the keys that have any. Raises `StoreUnavailable`."""
+    async def start(self) -> frozenset[Bound]:
+        """Read the open bindings, go on revoking; answers what they bind. Raises `StoreUnavailable`."""
         after: tuple[str, str, str] | None = None
+        bound: set[Bound] = set()
         while page := await self._store.open_uploads(after, 1000):
             self._open.update(upload.fence_key for upload in page if upload.state is not UploadState.COPYING)
             self._earlier_copies += [upload for upload in page if upload.state is UploadState.COPYING]
+            bound.update((upload.fence_key, upload.bucket, upload.object_key) for upload in page)
             last = page[-1]
             after = last.bucket, last.object_key, last.upload_id
         self._wanted = set(self._open)
         self._wake.set()
         self._fences.on_progress = self._overtaken
         self._task = asyncio.create_task(self._revoke_for_ever())
-        return frozenset(self._open) | {copy.fence_key for copy in self._earlier_copies}
+        return frozenset(bound)
 
     async def stop(self) -> None:
         """End the revoking; what is left is taken up at the next start."""
@@ -132,6 +141,8 @@ class Uploads:
             request = request_of(write, payload_sha256=write.body.sha256 if write.body else EMPTY_SHA256)
             with self._passage(write, live, entry) as passage:
                 passage.commit()
+                self._under_way[_place(upload)] += 1
+                passage.on_settled = partial(self._settled, upload)
                 entry.state = None
                 result: Result | None = None
                 etag = ""
@@ -194,11 +205,30 @@ class Uploads:
         return result
 
     async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
-        # If it fails, the object is there all the same; what is lost is only the answer to a second Complete.
-        with suppress(StoreUnavailable):
-            await self._store.complete_upload(upload, etag)
-        self._ended(upload)
+        if _place(upload) not in self._finished:
+            self._finished[_place(upload)] = upload, etag
+            self._ended(upload)
+        await self._record_finished()
         return result
+
+    def _settled(self, upload: Upload) -> None:
+        """One Complete of the upload can land no more."""
+        place = _place(upload)
+        self._under_way[place] -= 1
+        if not self._under_way[place]:
+            del self._under_way[place]
+            self._wake.set()
+
+    async def _record_finished(self) -> None:
+        """Record what is finished once nothing of it can land: until then its binding tells an unclean start to wait.
+        A store may let two Completes of one upload win (measured on SeaweedFS)."""
+        for place, (upload, etag) in list(self._finished.items()):
+            if place in self._under_way or self._fences.object_settles_in_s(upload.bucket, upload.object_key):
+                continue
+            self._finished.pop(place, None)
+            # If it fails, the object is there all the same; what is lost is only the answer to a second Complete.
+            with suppress(StoreUnavailable):
+                await self._store.complete_upload(upload, etag)
 
     async def _again(self, write: Write, upload: Upload) -> Result:
         """A repeated Complete answers success again while the floor is still its own."""
@@ -237,6 +267,7 @@ class Uploads:
                         self._wanted.add(key)
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     self._wanted.add(key)
+            await self._record_finished()
             if loop.time() >= copies_settle_at:
                 with suppress(StoreUnavailable):
                     while self._earlier_copies:
@@ -318,6 +349,10 @@ def take_binding(write: Write, claimed: Claimed, upload: Upload) -> None:
             argument=("X-Fencing-Token", str(claimed.token)),
         )
     write.key, write.token, write.named = key, Token(upload.token), True
+
+
+def _place(upload: Upload) -> _Place:
+    return upload.bucket, upload.object_key, upload.upload_id
 
 
 def _success(upload: Upload, etag: str, headers: list[tuple[str, str]]) -> Result:

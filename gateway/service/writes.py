@@ -228,30 +228,23 @@ class Writes:
                 entry.owner = None if owner is None else FencingKey(owner)
                 if owner not in (None, write.key) and not (write.token and write.rule.rekey):
                     raise another_key(write, str(owner))
-                if not write.token or (owner == write.key and not write.rule.rekey):
+                if not write.token or owner == write.key:
                     return
-                await self._refuse_move_after_crash(write)
+                self._refuse_move_after_crash(write)
                 if entry.unsettled_of_another(write.key):
                     raise contested(write.key, self.fences.timing.settle_timeout_s)
                 entry.owner = write.key
-                if owner != write.key:
-                    claimed = await store.claim(*place, write.key, instead_of=owner)
-                    entry.owner = FencingKey(claimed)
-                    if claimed != write.key:
-                        raise another_key(write, claimed)
+                claimed = await store.claim(*place, write.key, instead_of=owner)
+                entry.owner = FencingKey(claimed)
+                if claimed != write.key:
+                    raise another_key(write, claimed)
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
 
-    async def _refuse_move_after_crash(self, write: Write) -> None:
+    def _refuse_move_after_crash(self, write: Write) -> None:
         """What an earlier run sent under one key, or none, is not known to another that takes the object over.
-        Raises `TryAgain` (HandoverPending), or `StoreUnavailable`."""
-        left_s = self.fences.earlier_runs_settle_in_s(assembly=False)
-        longest_s = self.fences.earlier_runs_settle_in_s(assembly=True)
-        if left_s is None and longest_s is not None:
-            # An upload or a copy of this very object may take longer, whichever key has it.
-            for upload in await self.fences.store.open_uploads((write.bucket, write.object_key, ""), 1):
-                if (upload.bucket, upload.object_key) == (write.bucket, write.object_key):
-                    left_s = longest_s
+        Raises `TryAgain` (HandoverPending)."""
+        left_s = self.fences.object_settles_in_s(write.bucket, write.object_key)
         if left_s is not None:
             raise contested(write.key, left_s)
 

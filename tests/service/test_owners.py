@@ -64,9 +64,11 @@ def test_after_a_crash_a_claim_waits_for_what_was_sent_without_a_token(capabilit
     run(main())
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and again"])
 @pytest.mark.parametrize("one", [NO_RULE, MOVES], ids=["unowned", "rekey"])
-def test_after_a_crash_a_claim_waits_for_another_keys_complete(one) -> None:
-    """A Complete may land as late as its own settle time-out: its object waits for that, another does not."""
+def test_after_a_crash_a_claim_waits_for_another_keys_complete(one, again) -> None:
+    """A Complete may land as late as its own settle time-out: its object waits for that, another does not. That a
+    second Complete has succeeded meanwhile settles nothing."""
 
     async def main() -> None:
         token = 5 if one is MOVES else 0
@@ -78,6 +80,8 @@ def test_after_a_crash_a_claim_waits_for_another_keys_complete(one) -> None:
         await refusal(r.complete(upload_id, etag=etag, key="o"))
         r = await after_a_crash(r, one)
         await asyncio.sleep(31)
+        if again:
+            assert (await r.complete(upload_id, etag=etag, key="o")).status == 200
         assert (await refusal(r.put(1, b"K", key="o", fence_key="K"))).reason is Reason.HANDOVER_PENDING
         assert (await r.put(1, b"K", key="new", fence_key="K")).status == 200
         await asyncio.sleep(270)
@@ -124,5 +128,28 @@ def test_a_claim_that_the_store_could_not_record_holds_nobody_up() -> None:
         assert (await refusal(r.put(1, b"K", key="o", fence_key="K"))).reason is Reason.STORE_UNAVAILABLE
         assert (await r.put(0, b"plain", key="o")).status == 200
         assert (await r.put(1, b"K", key="o", fence_key=FencingKey("K"))).status == 200
+
+    run(main())
+
+
+def test_a_second_complete_is_waited_for_after_a_crash() -> None:
+    """R5, found by the explorer: one Complete is answered, another of the upload is in doubt; where both win, the other
+    may land as late as its settle time-out, which the next start has to know."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id = await r.create(33)
+        etag = (await r.part(upload_id, b"old")).header("etag") or ""
+        r.upstream.faults = [Fault.LOST_LATE]
+        await refusal(r.complete(upload_id, etag=etag))
+        assert (await r.complete(upload_id, etag=etag)).status == 200
+        for _ in range(2):
+            r = await after_a_crash(r, rule())
+            await asyncio.sleep(31)
+            assert (await r.complete(upload_id, etag=etag)).status == 200
+        assert (await refusal(r.fences.admit("j", 34, cause="check", wait_s=0))).reason is Reason.HANDOVER_PENDING
+        await asyncio.sleep(270)
+        live = await r.fences.admit("j", 34, cause="check", wait_s=0)
+        r.fences.unpin(live)
 
     run(main())
