@@ -237,11 +237,15 @@ async def test_a_broken_certificate_changes_nothing(rig: Rig, pair: Pair, author
     assert await shown(rig, authority.trusted) != before
 
 
-async def test_one_certificate_may_be_believed_whatever_its_name(rig: Rig, pair: Pair, authority: Authority) -> None:
-    """A context pinned to a listener's certificate believes this one alone: no other of the same authority."""
-    assert await shown(rig, pinned_context(pair.cert), None)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await shown(rig, pinned_context(authority.issue(HOST).cert), None)
+async def test_one_certificate_may_be_believed_whatever_its_name(tmp_path: Path) -> None:
+    """A context pinned to a listener's certificate believes this one alone: no other of the authority whose own
+    certificate follows in the file."""
+    between = Authority(tmp_path, below=Authority(tmp_path))
+    pair = between.issue("elsewhere.example.com")
+    async with serving(between, pair) as rig:
+        assert await shown(rig, pinned_context(pair.cert), None)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await shown(rig, pinned_context(between.issue("elsewhere.example.com").cert), None)
 
 
 # --- the control listener, and the store behind
