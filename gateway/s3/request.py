@@ -17,7 +17,8 @@ from gateway.s3.errors import S3Error
 MAX_KEY_BYTES = 1024
 """S3 API reference, "Object key naming guidelines": 1,024 bytes of UTF-8."""
 _NAME = itemgetter(0)
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # S3's rules, and the wider ones that old buckets follow
+BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+"""S3's rules, and the wider ones that old buckets follow."""
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +130,7 @@ def parse_head(method: str, target: str, headers: Headers, virtual_host_suffixes
         raw_bucket, _, raw_key = raw_path[1:].partition("/")
         bucket = _decode(raw_bucket) or ("" if raw_key else None)
     # A slash in it, escaped in a path or plain in a host, would move the border between bucket and key.
-    if bucket is not None and not _BUCKET.fullmatch(bucket):
+    if bucket is not None and not BUCKET_NAME.fullmatch(bucket):
         raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName=bucket)
     key = _decode(raw_key) if raw_key else None
     if key is not None and len(key.encode()) > MAX_KEY_BYTES:

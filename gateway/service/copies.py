@@ -6,16 +6,18 @@ condition that the source is still the object whose metadata that is.
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
-from gateway.s3.request import Headers
+from gateway.s3.request import BUCKET_NAME, Headers
 from gateway.service.sending import head_of
 from gateway.service.values import Write
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 SOURCE = "x-amz-copy-source"
+_IN_TARGETS = "%/!$&'()*+,;=:@~-._"
+"""What stays as it is in a path or a query: escapes, and what RFC 3986 lets stand there."""
 _SOURCE_CUSTOMER_KEY = "x-amz-copy-source-server-side-encryption-customer-"
 _CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
 # What CopyObject takes over from the source unless it is replaced (S3 API reference, CopyObject, "Metadata").
@@ -46,7 +48,10 @@ def copy_source(value: str) -> tuple[str, str, str]:
             ArgumentName="x-amz-copy-source",
             ArgumentValue=value,
         )
-    return unquote(bucket), raw_key, query
+    named = unquote(bucket)
+    if BUCKET_NAME.fullmatch(named) is None:
+        raise S3Error("NoSuchBucket", "The specified bucket does not exist", BucketName=named)
+    return named, raw_key, query
 
 
 async def prepare_copy(upstream: Upstream, write: Write) -> None:
@@ -110,7 +115,9 @@ async def _head_source(
         for name, value in write.head.headers.pairs
         if name.startswith(_SOURCE_CUSTOMER_KEY)
     )
-    request = UpstreamRequest("HEAD", bucket, raw_key, query, headers, EMPTY_SHA256)
+    # A header may hold plainly what a request's target has to escape.
+    target, parameters = (quote(text, safe=_IN_TARGETS, errors="surrogateescape") for text in (raw_key, query))
+    request = UpstreamRequest("HEAD", bucket, target, parameters, headers, EMPTY_SHA256)
     response = await head_of(upstream, request, "the copy's source")
     if response.status == 404:
         raise S3Error("NoSuchKey", "The specified key does not exist.", Key=unquote(raw_key))

@@ -15,6 +15,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gateway.clock import SystemClock
+from gateway.s3.request import BUCKET_NAME
 from gateway.s3.sigv4 import UNSIGNED_PAYLOAD, sign_headers
 from gateway.tls import client_context
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamRequest
@@ -36,7 +37,6 @@ OWN_HEADERS = frozenset(
 )
 """What a request must not bring: the client sets them, or they would change where the request ends."""
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _REQUEST_LINE = re.compile(r"[A-Z]+ /[^\x00-\x20\x7f]* HTTP/1\.1\r\n")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")  # RFC 9110, 5.1; in lower case
 _NAME = itemgetter(0)
@@ -204,7 +204,7 @@ class UpstreamClient:
             if raw_key:
                 raise ValueError("an object key without a bucket")
             return self._endpoint.host_header, "/"
-        if _BUCKET.fullmatch(bucket) is None:
+        if BUCKET_NAME.fullmatch(bucket) is None:
             raise ValueError(f"not the name of a bucket: {bucket!r}")
         if self._virtual:
             return f"{bucket}.{self._endpoint.host_header}", f"/{raw_key}"

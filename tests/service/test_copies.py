@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
 import pytest
 
@@ -148,6 +149,35 @@ def test_an_absent_source_is_no_such_key(key) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("a b", ("a%20b", "")),
+        ("ü", ("%C3%BC", "")),
+        ("\udcff", ("%FF", "")),
+        ("a%20b+c'd", ("a%20b+c'd", "")),
+        ("k?versionId=a b", ("k", "versionId=a%20b")),
+    ],
+)
+def test_a_source_is_asked_for_as_a_target_can_say_it(source, target) -> None:
+    """A header may hold spaces and any bytes plainly, a request's line may not."""
+
+    async def main() -> None:
+        r = await rig()
+        asked = []
+
+        async def read(request, body=b""):
+            asked.append((request.raw_key, request.raw_query))
+            return MemoryResponse(404, [], b"")
+
+        r.upstream.read = read
+        with pytest.raises(S3Error):
+            await copy(r, 7, "renders/k/copy", f"{BUCKET}/{source}")
+        assert asked == [target]
+
+    run(main())
+
+
 @pytest.mark.parametrize("there", [False, True], ids=["new", "replaced"])
 @pytest.mark.parametrize(
     ("source", "demand", "refused"),
@@ -171,6 +201,14 @@ def test_what_the_upstream_says_of_the_source_is_the_answer(there, source, deman
         assert len(r.upstream.sent) == sent + 1
 
     run(main())
+
+
+@pytest.mark.parametrize("bucket", ["a b", "a\tb", "ü", "-b", "b?x", ".."])
+def test_a_source_in_what_is_no_bucket(bucket) -> None:
+    """Nothing of it reaches a request's line."""
+    with pytest.raises(S3Error) as caught:
+        copy_source(f"{quote(bucket, safe=' ')}/k")
+    assert caught.value.code == "NoSuchBucket"
 
 
 @pytest.mark.parametrize(
