@@ -48,6 +48,7 @@ TITLES = {
     "abort": "an aborted upload takes no parts",
     "versions": "no versions are kept",
     "trailers": "trailing checksums are kept",
+    "signed-chunks": "bodies in signed chunks are understood",
     "expect": "Expect: 100-continue",
     "paths": "keys are no paths",
     "subresources": "unknown operations change no object",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gateway.core.keys import FencingKey, Token, key_in_metadata
+from gateway.s3.claim import STREAMING_SIGNED
 from gateway.s3.fencing import object_metadata, object_state
 from gateway.s3.xml import find_text
 from gateway.upstream.base import Capabilities, Upstream
@@ -62,6 +63,7 @@ async def examine(
             "silence": examination.silence(silence_s),
             "complete": examination.complete(),
             "abort": examination.abort(),
+            "signed-chunks": examination.signed_chunks(),
             "expect": examination.expect(),
             "versions": examination.versions(),
         }
@@ -76,7 +78,7 @@ async def examine(
 TOLD = (
     "plain", "metadata", "withheld", "cut", "silence", "ranges", "copy-metadata",
     "put-absent", "put-match", "put-moment", "put-race", "copy", "delete", "complete", "complete-race", "abort",
-    "versions", "trailers", "expect", "paths", "subresources",
+    "versions", "trailers", "signed-chunks", "expect", "paths", "subresources",
 )  # fmt: skip
 
 
@@ -218,6 +220,18 @@ class _Examination(Experiments):
         return await self.scratch.send("POST", name, [condition], body, query=f"uploadId={quote(upload[0], safe='')}")
 
     # --- beside
+
+    async def signed_chunks(self) -> Finding:
+        """A body in signed chunks, with wrong signatures. The gateway itself sends none, whatever its clients do."""
+        payload = b"signed"
+        chunks = [b"%x;chunk-signature=%b\r\n%b\r\n" % (len(piece), b"0" * 64, piece) for piece in (payload, b"")]
+        length = [("x-amz-decoded-content-length", str(len(payload)))]
+        name, body = "signed-chunks", b"".join(chunks)
+        heard = await self.scratch.send("PUT", name, length, body, payload_sha256=STREAMING_SIGNED)
+        if heard.status == 403 or heard.code == "XAmzContentSHA256Mismatch":
+            return Finding(True, f"{heard} to a wrong signature")
+        unpacked = heard.applied and (await self.scratch.get(name)).body == payload
+        return Finding(unpacked, f"{heard}, " + ("unpacked, signatures not looked at" if unpacked else "not unpacked"))
 
     async def expect(self) -> Finding:
         """A request with `Expect: 100-continue` whose body comes at once."""

@@ -18,6 +18,8 @@ from gateway.s3.chunked import TrailerEncoder
 from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
 from gateway.upstream.scratch import CannotProbe, Heard, NotReached, Scratch, side_by_side
 
+RACE_TIMEOUT_S = 60.0
+"""SeaweedFS lets a loser wait for a second, then for one and a half, and so on, until nobody else has the object."""
 ABSENT = ("if-none-match", "*")
 _WRONG = '"' + hashlib.md5(b"never written", usedforsecurity=False).hexdigest() + '"'
 _TRAILED = b"trailed"
@@ -96,7 +98,9 @@ class Experiments:
         first = await self.write("race")
         bodies = [b"racer %d" % number for number in range(racers)]
         staged = await side_by_side(*(self.scratch.stage("race", body, self.on(first)) for body in bodies))
-        answers = {asyncio.create_task(one.release()): body for one, body in zip(staged, bodies, strict=True)}
+        answers = {
+            asyncio.create_task(one.release(RACE_TIMEOUT_S)): body for one, body in zip(staged, bodies, strict=True)
+        }
         race, waiting = Race(list(answers)), set(answers)
         while waiting and not race.won:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

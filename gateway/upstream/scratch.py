@@ -76,20 +76,27 @@ class Staged:
         self.name = name
         self._exchange = exchange
         self._last = last
+        self._cut = False
 
-    async def release(self) -> Heard:
+    async def release(self, timeout_s: float = TIMEOUT_S) -> Heard:
         """Send the last byte, before anything is awaited, and hear the answer. Raises `NotReached`."""
-        return await self._scratch.to_its_end(self.name, self._release())
+        return await self._scratch.to_its_end(self.name, self._release(timeout_s))
 
     def cut(self) -> None:
         """Break the connection; of an upload that has not been released nothing may be left. Idempotent."""
+        self._cut = True
         self._exchange.abort()
 
-    async def _release(self) -> UpstreamResponse:
+    async def _release(self, timeout_s: float) -> UpstreamResponse:
         self._exchange.commit()
         with contextlib.suppress(UpstreamNotReached):  # answered before the last byte: the answer tells
             await self._exchange.write(self._last)
-        return await self._exchange.response(TIMEOUT_S)
+        try:
+            return await self._exchange.response(timeout_s)
+        except UpstreamLost as error:
+            if self._cut:  # the loser of a race, which nobody waits for: the state that it demands is no more
+                raise UpstreamNotReached("the upload was cut") from error
+            raise
 
 
 class Scratch:
