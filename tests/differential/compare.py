@@ -81,8 +81,8 @@ class Exchange:
     through: Shown
     keys: tuple[str, ...] = ()
     """The object keys of the request: its own, a copy source's."""
-    aborted: bool = False
-    """The upload that the request names had been aborted before."""
+    upload: frozenset[str] = frozenset()
+    """What had become of the upload that the request names before it was sent (`Memory.of_upload`)."""
     behind: bool = False
     """`through` was read from the store behind the gateway, past it."""
     used: list[str] = field(default_factory=list)

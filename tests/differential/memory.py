@@ -28,6 +28,10 @@ class Memory:
     """By upload id: part number and ETag."""
     aborted: set[str] = field(default_factory=set)
     """Ids of uploads."""
+    completed: set[str] = field(default_factory=set)
+    """Ids of uploads."""
+    resent: set[str] = field(default_factory=set)
+    """Ids of uploads of which a part has been sent twice."""
     versions: list[tuple[str, str]] = field(default_factory=list)
     """Object key and version id, in the order in which they were told."""
     etags: dict[str, str] = field(default_factory=dict)
@@ -70,13 +74,16 @@ class Memory:
             self.modified[key] = modified.decode("latin-1")
         self._learn_upload(operation, key, query, answer)
 
-    def has_aborted(self, target: str) -> bool:
-        """Whether the upload that a request names has been aborted."""
-        return not self.aborted.isdisjoint(parse_qs(target.partition("?")[2]).get("uploadId", []))
+    def of_upload(self, target: str) -> frozenset[str]:
+        """What has become of the upload that a request names: of `aborted`, `completed`, `resent`."""
+        (upload_id,) = parse_qs(target.partition("?")[2]).get("uploadId", [""])[:1]
+        return frozenset(n for n in ("aborted", "completed", "resent") if upload_id in getattr(self, n))
 
     def _learn_upload(self, operation: str, key: str, query: str, answer: Answer) -> None:
         if operation == "AbortMultipartUpload":
             self.aborted.update(parse_qs(query).get("uploadId", []))
+        elif operation == "CompleteMultipartUpload" and answer.status == 200:
+            self.completed.update(parse_qs(query).get("uploadId", []))
         elif operation == "CreateMultipartUpload" and "UploadId" in self.told:
             self.uploads.append((key, self.told["UploadId"]))
         elif operation in ("UploadPart", "UploadPartCopy"):
@@ -84,7 +91,10 @@ class Memory:
             number, upload_id = named.get("partNumber", ["0"])[0], named.get("uploadId", [""])[0]
             etag = answer.get(b"etag") or self.told.get("ETag", "").encode()
             if number.isdigit():
-                self.parts.setdefault(upload_id, {})[int(number)] = etag.decode("latin-1")
+                parts = self.parts.setdefault(upload_id, {})
+                if int(number) in parts:
+                    self.resent.add(upload_id)
+                parts[int(number)] = etag.decode("latin-1")
 
     def _name(self, identity: bytes | None) -> None:
         if identity not in (None, b"", b"null") and identity not in self.ids:

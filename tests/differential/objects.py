@@ -115,7 +115,7 @@ def copy_source(scene: Scene) -> st.SearchStrategy[Value]:
         raw = key if form == "raw" and key.isprintable() else quote(key, safe="" if form == "all" else "/-._~")
         return f"{'/' if form == 'slash' else ''}{bucket}{'%2F' if form == 'all' else '/'}{raw}{version}"
 
-    buckets = st.sampled_from(["{bucket}"] * 8 + ["no-such-bucket"])
+    buckets = st.sampled_from(["{bucket}"] * 12 + ["no-such-bucket", "no bucket"])
     forms = st.sampled_from(["plain", "plain", "slash", "all", "raw"])
     return st.builds(spelt, _pick(scene), forms, buckets, st.sampled_from([""] * 8 + ["?versionId=null"]))
 

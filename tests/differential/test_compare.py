@@ -124,7 +124,7 @@ class Scripted(Connection):
     """Answers a store's answers, but for what `tamper` does to them."""
 
     def __init__(self, answers: Iterator[Answer]) -> None:
-        super().__init__(("", 0))
+        super().__init__(("", 0), patient=False)
         self._answers = answers
 
     def send(self, head: bytes, body: bytes, *, expects: bool) -> None:

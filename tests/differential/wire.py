@@ -32,15 +32,21 @@ class Answer:
 
 
 class Connection:
-    """A connection that is opened anew when the server has closed it."""
+    """A connection that is opened anew when the server has closed it.
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    A `patient` one sends a request again that a connection has not lived to answer with a single byte: SeaweedFS closes
+    some without a word."""
+
+    def __init__(self, address: tuple[str, int], *, patient: bool) -> None:
         self._address = address
+        self._patient = patient
+        self._again: tuple[bytes, bytes, bool] | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""
 
     def send(self, head: bytes, body: bytes, *, expects: bool) -> None:
-        """Send a request; with `expects` the body only once an interim or final answer has begun."""
+        """Send a request; with `expects` the body only once an interim or final answer has begun. Raises `Silent`."""
+        self._again = (head, body, expects) if self._patient and self._socket is not None else None
         try:
             self._send(head + (b"" if expects else body))
             if expects:
@@ -49,11 +55,16 @@ class Connection:
                     self._send_on(body)
         except OSError as error:
             self.close()
-            raise Silent(f"the connection broke while the request was sent: {error!r}") from error
+            if self._again is None:
+                raise Silent(f"the connection broke while the request was sent: {error!r}") from error
 
     def answer(self, method: str) -> Answer:
         """The next final answer, whole. Raises `Silent`."""
         interim = []
+        if self._again is not None and not self._speaks():
+            again, self._again = self._again, None
+            self.close()
+            self.send(again[0], again[1], expects=again[2])
         try:
             while True:
                 status, reason, fields = self._head()
@@ -68,6 +79,15 @@ class Connection:
         if named.get(b"connection", b"").lower() == b"close":
             self.close()
         return Answer(status, reason, fields, body, tuple(interim))
+
+    def _speaks(self) -> bool:
+        """Whether a first byte comes."""
+        try:
+            if not self._buffer and self._socket is not None:
+                self._fill()
+        except OSError:
+            return False
+        return self._buffer != b""
 
     def close(self) -> None:
         if self._socket is not None:

@@ -19,6 +19,7 @@ from tests.differential.wire import Answer, Connection, Silent
 
 _ROWS = {row.name: row for row in OPERATIONS}
 _VERSIONING = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+NO_ANSWER = Answer(0, b"the connection was closed", (), b"")
 SILENT = fence("none")
 OTHER_BUCKET = "differential-other"
 _WRITES = (Effect.COMMIT, Effect.STAGE, Effect.DISCARD)
@@ -58,9 +59,9 @@ class World:
     """Both sides, with buckets that serve one sequence after the other."""
 
     def __init__(self, sides: Sides) -> None:
-        self._direct = Side(Connection(sides.direct), False)
-        self._through = Side(Connection(sides.through), True)
-        self._behind = Side(Connection(sides.behind), False)
+        self._direct = Side(Connection(sides.direct, patient=True), False)
+        self._through = Side(Connection(sides.through, patient=False), True)
+        self._behind = Side(Connection(sides.behind, patient=True), False)
         self._buckets: dict[tuple[str, bool], str] = {}
         self._made = 0
         self._parted = False
@@ -109,19 +110,19 @@ class World:
             targets = [side.send(step, bucket, spoken) for side in (self._direct, other)]
         except Silent as error:
             return [str(error)]
+        before = other.memory.of_upload(targets[1])
         for side, target in zip((self._direct, other), targets, strict=True):
             try:
                 answers.append(side.answer(step, target))
             except Silent as error:
-                return [f"{'through' if side is other else 'directly'}: {error}"]
+                if side is other:
+                    return [f"through: {error}"]
+                answers.append(NO_ANSWER)
         direct, through = answers
-        if direct.status < 300:
+        if 200 <= direct.status < 300:
             self.succeeded[step.operation] += 1
         shown = Shown.of(direct, self._direct.memory), Shown.of(through, other.memory)
-        exchange = Exchange(
-            step, spoken, *shown, _keys(step, targets[0]),
-            aborted=other.memory.has_aborted(targets[1]), behind=other is self._behind,
-        )  # fmt: skip
+        exchange = Exchange(step, spoken, *shown, _keys(step, targets[0]), before, behind=other is self._behind)
         explain(exchange)
         self._parted = exchange.parted
         self.used.update(exchange.used)
