@@ -201,6 +201,18 @@ def test_large(client: type[Any], gateway: WatchedGateway, s3: Any, large_file: 
         received.unlink()
 
 
+@every_client
+def test_a_large_stale_upload_is_refused(
+    client: type[Any], gateway: WatchedGateway, s3: Any, large_file: Path, tmp_path: Path
+) -> None:
+    """Refused while 100 MB are still to come, the client reads why, and no broken pipe; and it asks once."""
+    calls, job = driver(client, gateway, tmp_path), new_job()
+    raise_floor(s3, job)
+    with gateway.recorded() as requests, pytest.raises(Failed, match="Token 33 is stale: token 34 now holds"):
+        calls.upload(large_file, f"renders/{job}/large", "33")
+    assert [line["status"] for line in requests if line["method"] in ("PUT", "POST") and line["status"] != 409] == [412]
+
+
 def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
