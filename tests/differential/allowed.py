@@ -91,9 +91,9 @@ def _in_doubt(exchange: Exchange) -> bool:
     return writing and reason in (b"InDoubt", b"UpstreamUnavailable") and exchange.agree()
 
 
-def _panic(exchange: Exchange) -> bool:
-    asked = exchange.step.method == "OPTIONS" and exchange.direct.status == 0 and exchange.through.status == 503
-    return asked and exchange.through.get(b"x-fencing-reason") == b"UpstreamUnavailable" and exchange.agree()
+def _preflight(exchange: Exchange) -> bool:
+    broken_off = exchange.step.operation == "PreflightBucket" and exchange.direct.status == 0
+    return broken_off and exchange.through.status in (200, 403) and exchange.agree()
 
 
 def _verified(exchange: Exchange) -> bool:
@@ -230,7 +230,10 @@ ALLOWED: dict[str, Allowed] = {
         "what SeaweedFS would take for another request, or a key for one of its own files, is 501 (R8)", _misread
     ),
     "in doubt": Allowed("R5: the store's 500 to a write says nothing of its effect", _in_doubt),
-    "panic": Allowed("SeaweedFS panics over some preflights of buckets and closes: 503 through the gateway", _panic),
+    "preflight": Allowed(
+        "SeaweedFS breaks off some preflights of a bucket, but not where a slash follows it, as the gateway asks",
+        _preflight,
+    ),
     "verified": Allowed("SeaweedFS does not verify every digest; a digest that is wrong is 400 on S3", _verified),
     "unbound": Allowed(
         "an upload that is gone is NoSuchUpload on S3 and under R6; SeaweedFS aborts or completes it again", _unbound
