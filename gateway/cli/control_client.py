@@ -42,6 +42,10 @@ class Unreachable(Exception):
     """No gateway answers there, or it cannot do its work now."""
 
 
+class Distrusted(Unreachable):
+    """Somebody answers there whose certificate does not verify; nothing has been said to him."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the API token to where nobody meant it to go."""
 
@@ -115,6 +119,9 @@ class ControlClient:
             with error:
                 raise self._failure(error.code, error.read()) from None
         except (OSError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise Distrusted(f"what answers at {self.url} is not believed: {self._why(error)}") from None
             raise Unreachable(f"no gateway answers at {self.url}: {self._why(error)}") from None
 
     def _why(self, error: Exception) -> object:
