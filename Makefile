@@ -121,6 +121,8 @@ clean:
 	if [ -n "$$missing" ]; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
 		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends $$missing; fi
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
+		echo "The clients on Node need Node 20 or later; found $$(node --version)."; exit 1; }
 	@echo "Making .services with the AWS CLI and s3cmd (requirements/services.lock)"
 	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
 	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock

@@ -73,17 +73,22 @@ def test_a_token_goes_along(
 ) -> None:
     """What the client uploads, copies and deletes with a token is admitted under that token, and reads back."""
     calls, place = driver(client, gateway, tmp_path), f"renders/{new_job()}"
-    calls.upload(small_file, f"{place}/a", "34")
-    assert shown_token(s3, f"{place}/a") == "34"
-    calls.download(f"{place}/a", tmp_path / "received")
+    (tmp_path / "empty").write_bytes(b"")
+    calls.upload(tmp_path / "empty", f"{place}/empty", "34")
+    assert content(s3, f"{place}/empty") == b""
+    assert shown_token(s3, f"{place}/empty") == "34"
+    odd = f"{place}/a b + 100% %41 ü&<'c>"
+    calls.upload(small_file, odd, "34")
+    assert shown_token(s3, odd) == "34"
+    calls.download(odd, tmp_path / "received")
     assert (tmp_path / "received").read_bytes() == small_file.read_bytes()
     if "copy" in calls.tells_token_on:
-        calls.copy(f"{place}/a", f"{place}/b", "35")
+        calls.copy(odd, f"{place}/b", "35")
         assert content(s3, f"{place}/b") == small_file.read_bytes()
         assert shown_token(s3, f"{place}/b") == "35"
     if "delete" in calls.tells_token_on:
-        calls.delete(f"{place}/a", "36")
-        assert content(s3, f"{place}/a") is None
+        calls.delete(odd, "36")
+        assert content(s3, odd) is None
 
 
 @every_client

@@ -94,6 +94,17 @@ async def test_other_pages_read_nothing(rig: Rig, bucket: str) -> None:
     assert len(rig.upstream.requests) == asked
 
 
+async def test_a_bucket_that_says_nothing_allows_no_page(store_server: StoreServer, bucket: str) -> None:
+    """Without CORS rules of its own, a bucket of the embedded store is closed to pages, as on S3."""
+    async with running(upstream=real(store_server)) as rig:
+        for answer in (
+            await rig.ask("PUT", f"/{bucket}/a", [FROM_PAGE], b"x"),
+            await rig.ask("GET", f"/{bucket}/a", [FROM_PAGE]),
+            await rig.ask("PUT", f"/{bucket}/a", [FROM_PAGE, ("x-fencing-token", "no")], b"x"),
+        ):
+            assert not readable(answer)
+
+
 class Silent(MemoryUpstream):
     """A store that cannot say what it allows."""
 
