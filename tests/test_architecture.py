@@ -34,6 +34,7 @@ ALLOWED = {
     ("stores/sqlite/lock.py", "datetime.datetime.now"): "a note in the lock file, for people",
     ("stores/sqlite/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("upstream/embedded.py", "asyncio.sleep"): "the default of a parameter",
+    ("upstream/examination.py", "asyncio.sleep"): "the default of a parameter",
     ("upstream/embedded.py", "secrets.randbelow"): "tries ports until one is free",
 }
 

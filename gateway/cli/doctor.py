@@ -102,7 +102,8 @@ async def _examine(settings: Settings, bucket: str, silence_s: float) -> Report:
     clock = SystemClock()
     upstream, stop = await upstream_beside(settings, clock)
     try:
-        return await examine(upstream, bucket, clock.nonce(), silence_s=silence_s)
+        signed = upstream.send_in_signed_chunk
+        return await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
     finally:
         await upstream.close()
         if stop is not None:

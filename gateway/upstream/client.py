@@ -22,6 +22,7 @@ from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamRequest
 from gateway.upstream.credentials import CredentialsProvider
 from gateway.upstream.exchange import Exchange, Response
 from gateway.upstream.pool import Pool
+from gateway.upstream.signed_chunks import announced, framed, framed_length
 
 OWN_HEADERS = frozenset(
     (
@@ -139,6 +140,16 @@ class UpstreamClient:
 
         Raises `UpstreamNotReached` if nothing was sent, `UpstreamLost` afterwards; ValueError."""
         exchange = await self._start(request, await self._head(request, len(body)), body)
+        return await exchange.response(timeout_s)
+
+    async def send_in_signed_chunk(self, request: UpstreamRequest, payload: bytes, timeout_s: float) -> Response:
+        """Send `payload` as one signed chunk (STREAMING-AWS4-HMAC-SHA256-PAYLOAD), to see whether the store understands
+        that: no client's body goes upstream so. Raises as `send`; ValueError without credentials."""
+        credentials = await self._credentials.credentials()
+        if credentials is None:
+            raise ValueError("there are no credentials to sign chunks with")
+        head = await self._head(announced(request, payload), framed_length(payload))
+        exchange = await self._start(request, head, framed(payload, head, credentials, self._region))
         return await exchange.response(timeout_s)
 
     async def read(self, request: UpstreamRequest, body: bytes = b"") -> Response:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gateway.core.keys import FencingKey, Token, key_in_metadata
-from gateway.s3.claim import STREAMING_SIGNED
 from gateway.s3.fencing import object_metadata, object_state
 from gateway.s3.xml import find_text
 from gateway.upstream.base import Capabilities, Upstream
 from gateway.upstream.experiments import ABSENT, Experiments, Finding, judged
 from gateway.upstream.probe import first_look, raced
-from gateway.upstream.scratch import Heard, NotReached, Scratch, side_by_side
+from gateway.upstream.scratch import CannotProbe, Heard, NotReached, Scratch, SignedChunks, side_by_side
 
 RACERS = 20
 COMPLETES = 4
@@ -44,11 +43,13 @@ async def examine(
     nonce: str,
     *,
     silence_s: float,
+    signed_chunks: SignedChunks | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Report:
     """Make all experiments in `bucket` and leave nothing there, also when cancelled.
 
-    `silence_s` is how long an upload is held without a byte. Raises `CannotProbe`."""
+    `silence_s` is how long an upload is held without a byte; `signed_chunks` sends a request with a payload in signed
+    chunks and waits for so many seconds. Raises `CannotProbe`."""
     async with Scratch(upstream, bucket, nonce) as scratch:
         examination = _Examination(scratch, sleep)
         first, capabilities = await first_look(examination)
@@ -63,7 +64,7 @@ async def examine(
             "silence": examination.silence(silence_s),
             "complete": examination.complete(),
             "abort": examination.abort(),
-            "signed-chunks": examination.signed_chunks(),
+            "signed-chunks": examination.signed_chunks(signed_chunks),
             "expect": examination.expect(),
             "versions": examination.versions(),
         }
@@ -221,17 +222,19 @@ class _Examination(Experiments):
 
     # --- beside
 
-    async def signed_chunks(self) -> Finding:
-        """A body in signed chunks, with wrong signatures. The gateway itself sends none, whatever its clients do."""
+    async def signed_chunks(self, send: SignedChunks | None) -> Finding:
+        """A body in signed chunks is unpacked. The gateway sends none, whatever its clients do."""
+        if send is None:
+            return Finding(False, "not tried")
         payload = b"signed"
-        chunks = [b"%x;chunk-signature=%b\r\n%b\r\n" % (len(piece), b"0" * 64, piece) for piece in (payload, b"")]
-        length = [("x-amz-decoded-content-length", str(len(payload)))]
-        name, body = "signed-chunks", b"".join(chunks)
-        heard = await self.scratch.send("PUT", name, length, body, payload_sha256=STREAMING_SIGNED)
-        if heard.status == 403 or heard.code == "XAmzContentSHA256Mismatch":
-            return Finding(True, f"{heard} to a wrong signature")
-        unpacked = heard.applied and (await self.scratch.get(name)).body == payload
-        return Finding(unpacked, f"{heard}, " + ("unpacked, signatures not looked at" if unpacked else "not unpacked"))
+        try:
+            heard = await self.scratch.send_by(send, "signed-chunks", payload)
+        except NotReached:
+            raise
+        except CannotProbe as error:  # without credentials
+            return Finding(False, f"not tried: {error}")
+        unpacked = heard.applied and (await self.scratch.get("signed-chunks")).body == payload
+        return Finding(unpacked, f"{heard}, {'unpacked' if unpacked else 'not unpacked'}")
 
     async def expect(self) -> Finding:
         """A request with `Expect: 100-continue` whose body comes at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ REMOVE_TRIES = 3
 
 Fields = Sequence[tuple[str, str]]
 T = TypeVar("T")
+SignedChunks = Callable[[UpstreamRequest, bytes, float], Coroutine[Any, Any, UpstreamResponse]]
 
 
 class CannotProbe(Exception):
@@ -155,6 +156,11 @@ class Scratch:
         if method in ("GET", "HEAD"):
             return await self.to_its_end(None, self._upstream.read(request))
         return await self.to_its_end(name, self._upstream.send(request, body, TIMEOUT_S))
+
+    async def send_by(self, send: SignedChunks, name: str, payload: bytes) -> Heard:
+        """PUT a payload in another way than the upstream's `send`."""
+        request = UpstreamRequest("PUT", self.bucket, self.key(name), "", ())
+        return await self.to_its_end(name, send(request, payload, TIMEOUT_S))
 
     async def put(self, name: str, body: bytes, *headers: tuple[str, str]) -> Heard:
         return await self.send("PUT", name, headers, body)

@@ -67,7 +67,8 @@ class OtherStore(UpstreamContract, FencedContract):
             upstream = client(server)
             try:
                 bucket = await made_bucket(upstream)
-                found = await examine(upstream, bucket, "nonce", silence_s=SILENCE_S)
+                signed = upstream.send_in_signed_chunk
+                found = await examine(upstream, bucket, "nonce", silence_s=SILENCE_S, signed_chunks=signed)
                 listing = await upstream.read(request("GET", bucket, "", "list-type=2"))
                 assert b"<Contents>" not in await listing.read(1 << 20)
                 return found

@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from gateway.upstream.base import Capabilities
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.credentials import StaticCredentials
 from gateway.upstream.examination import RACERS, TOLD, Report, examine
 from gateway.upstream.memory import MemoryUpstream
-from gateway.upstream.scratch import CannotProbe, NotReached
-from tests.conftest import StoreServer
+from gateway.upstream.scratch import CannotProbe, NotReached, Scratch
+from tests.conftest import REGION, StoreServer
 from tests.server.rig import real
 from tests.upstream.liars import (
     BUCKET,
@@ -186,13 +188,26 @@ def test_an_examination_that_is_interrupted_leaves_nothing(after: int) -> None:
     run(main())
 
 
+async def test_without_credentials_no_signed_chunks_are_tried(store_server: StoreServer, bucket: str) -> None:
+    """There is nothing to sign them with; that is said, and nothing sent."""
+    client = UpstreamClient(store_server.url, region=REGION, credentials=StaticCredentials(None))
+    try:
+        async with Scratch(client, bucket, "nonce") as scratch:
+            with pytest.raises(CannotProbe, match="no credentials"):
+                await scratch.send_by(client.send_in_signed_chunk, "signed-chunks", b"signed")
+    finally:
+        await client.close()
+
+
 async def test_the_embedded_store(store_server: StoreServer, bucket: str) -> None:
     """SeaweedFS does all that is relied upon, but for keys, which it files as paths, and what it overlooks."""
     upstream = real(store_server)
     try:
-        report = await examine(upstream, bucket, "nonce", silence_s=0.4)
+        signed = upstream.send_in_signed_chunk
+        report = await examine(upstream, bucket, "nonce", silence_s=0.4, signed_chunks=signed)
     finally:
         await upstream.close()
     assert lacking(report) - {"complete-race"} == EMBEDDED_LACKS
+    assert report.findings["signed-chunks"].seen == "200, unpacked"
     assert "Contents" not in store_server.client.list_objects_v2(Bucket=bucket)
     assert "Uploads" not in store_server.client.list_multipart_uploads(Bucket=bucket)
