@@ -30,8 +30,8 @@ _CHANGES = (
     "x-amz-server-side-encryption",
     "x-amz-website-redirect-location",
     "x-amz-checksum-algorithm",
-    "x-amz-tagging-directive",
 )
+_TAGGING = "x-amz-tagging-directive"
 
 
 def copy_source(value: str) -> tuple[str, str, str]:
@@ -65,7 +65,7 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
     bucket, raw_key, query = copy_source(source)
     found = await _head_source(upstream, write, bucket, raw_key, query)
     same = bucket == write.bucket and unquote(raw_key) == write.object_key and not query
-    if same and not any(name in headers for name in _CHANGES):
+    if same and not any(name in headers for name in _CHANGES) and headers.get(_TAGGING) != "REPLACE":
         raise S3Error(
             "InvalidRequest",
             "This copy request is illegal because it is trying to copy an object to itself without changing the "

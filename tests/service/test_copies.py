@@ -129,9 +129,11 @@ def test_copying_onto_itself_must_change_something() -> None:
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A")
-        with pytest.raises(S3Error) as caught:
-            await copy(r, 33, JOB)
-        assert caught.value.code == "InvalidRequest"
+        for said in ({}, {"x_amz_tagging_directive": "COPY"}):
+            with pytest.raises(S3Error) as caught:
+                await copy(r, 33, JOB, **said)
+            assert caught.value.code == "InvalidRequest"
+        assert (await copy(r, 33, JOB, x_amz_tagging_directive="REPLACE")).status == 200
 
     run(main())
 
