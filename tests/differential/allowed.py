@@ -72,7 +72,8 @@ def _own_error(exchange: Exchange) -> bool:
 
 
 def _several_faults(exchange: Exchange) -> bool:
-    found = exchange.through.code in _FOUND_FIRST or exchange.step.mode == "anonymous"
+    code, copying = exchange.through.code, "x-amz-copy-source" in dict(exchange.step.headers)
+    found = code in _FOUND_FIRST or (copying and code == b"NoSuchBucket") or exchange.step.mode == "anonymous"
     return found and exchange.own_error and exchange.direct.status >= 400 and exchange.agree()
 
 
