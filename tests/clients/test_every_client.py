@@ -36,8 +36,7 @@ CLIENTS = [
 ]
 every_client = pytest.mark.parametrize("client", CLIENTS)
 ODD_NAMES = [
-    "a b + c", "100% %41%2F", "ü/日本 &<c>", "q?x=1#y", "'quoted\"~ a:b;c=d,e@f", "star*[x]{y}", "back\\slash $a!(b)",
-    "end ",
+    "a b + c/100% %41%2F", "ü/日本 &<c>\"q\"?x=1#y", "'quoted'~ a:b;c=d,e@f", "star*[x]{y} $a!(b) end ", "back\\slash",
 ]  # fmt: skip
 
 
