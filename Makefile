@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services differential check format docs bench image lock clean
+.PHONY: help run demo test test-services fuzz differential check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -17,6 +17,7 @@ help:
 	@echo "make demo           play the incident that the gateway prevents, and exit"
 	@echo "make test           run the tests that need Python packages alone"
 	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
+	@echo "make fuzz           feed the parsers what no client sends (SECONDS=60 for each; FUZZERS=… for some alone)"
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
 	@echo "make docs           write docs/operations.md anew, from the table of operations"
@@ -37,6 +38,10 @@ test: .venv/dev.stamp
 
 test-services: .venv/dev.stamp .services/stamp
 	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) -m services tests
+
+# atheris, whose wheels are for few Pythons on Linux alone, comes into an environment of its own.
+fuzz: .fuzz/stamp
+	.fuzz/env/bin/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(FUZZERS)
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -71,6 +76,7 @@ lock: .uv/stamp
 	$(COMPILE) requirements/build.in --constraint requirements/run.lock --output-file requirements/build.lock
 	$(COMPILE) pyproject.toml --extra embedded --group test --group check requirements/build.in \
 		--constraint requirements/run.lock --constraint requirements/build.lock --output-file requirements/dev.lock
+	$(COMPILE) requirements/fuzz.in --constraint requirements/dev.lock --output-file requirements/fuzz.lock
 	$(COMPILE) requirements/services.in --output-file requirements/services.lock
 	$(COMPILE) requirements/before-checksums.in --output-file requirements/before-checksums.lock
 	$(COMPILE) requirements/stores.in --output-file requirements/stores.lock
@@ -134,4 +140,10 @@ clean:
 	@$(UV) pip sync --quiet --python .services/stores/bin/python --require-hashes requirements/stores.lock
 	@echo "Installing the clients on Node (tests/clients/node/package-lock.json)"
 	@cd tests/clients/node && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+.fuzz/stamp: requirements/dev.lock requirements/fuzz.lock pyproject.toml .uv/stamp
+	@echo "Making .fuzz/env with the fuzzer (requirements/fuzz.lock)"
+	@mkdir -p .fuzz && $(UV) venv --quiet --clear --python .uv/bin/python .fuzz/env
+	@$(UV) pip install --quiet --python .fuzz/env/bin/python --require-hashes -r requirements/dev.lock -r requirements/fuzz.lock
 	@touch $@

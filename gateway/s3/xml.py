@@ -9,15 +9,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 
 from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import fromstring, iterparse
+from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
 from gateway.s3.errors import S3Error, xml_text
 
 MAX_BATCH_OBJECTS = 1000
 """S3 API reference, DeleteObjects: up to 1,000 keys."""
+MAX_DEPTH = 32
+MAX_ELEMENTS = 50_000
+"""More than any of S3's documents has; each costs many times its bytes."""
 
 _ERROR = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<Error[\s/>]")
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]+)\s*</Code>")
@@ -162,10 +165,31 @@ def find_text(body: bytes, name: str) -> str | None:
 
 def _parse(body: bytes) -> Element:
     try:
-        root: Element = fromstring(body.strip(), forbid_dtd=True)
+        parser = DefusedXMLParser(target=_Bounded(), forbid_dtd=True)
+        parser.feed(body.strip())
+        root: Element = parser.close()
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise _malformed() from error
     return root
+
+
+class _Bounded(TreeBuilder):
+    """Raises ValueError for more than MAX_DEPTH and MAX_ELEMENTS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = self._elements = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        self._elements += 1
+        if self._depth > MAX_DEPTH or self._elements > MAX_ELEMENTS:
+            raise ValueError("deeper, or of more elements, than any of S3's documents")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
 
 
 def _malformed() -> S3Error:

@@ -105,6 +105,7 @@ def upload(
     decoded: int | None = None,
     trailer: bytes | None = None,
     method: str = "PUT",
+    now: float | None = None,
 ) -> Upload:
     """A right upload, but for what is given: another trailing checksum (`value`), another trailer (whole lines, where
     chunks are unsigned), another decoded length."""
@@ -130,7 +131,7 @@ def upload(
         body, length = payload, len(payload)
     http = [("expect", "100-continue")] if framing.expects else []
     http.append(("transfer-encoding", "chunked") if framing.chunked else ("content-length", str(length)))
-    now = time.time()
+    now = time.time() if now is None else now
     if mode is Mode.PLAIN:
         head = _presigned(method, target, own, http, now)
     else:

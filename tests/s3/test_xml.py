@@ -89,6 +89,17 @@ def test_parse_batch() -> None:
 
 
 @pytest.mark.parametrize(
+    ("depth", "elements", "taken"), [(32, 1, True), (33, 1, False), (1, 49_999, True), (1, 50_000, False)]
+)
+def test_depth_and_number_of_elements_are_bounded(depth: int, elements: int, taken: bool) -> None:
+    """What is deeper, or has more elements, than any of S3's documents is not built."""
+    body = b"<a>" * (depth - 1) + b"<Key>k</Key>" * elements + b"</a>" * (depth - 1)
+    if depth == 1:
+        body = b"<a>" + b"<b/>" * (elements - 1) + b"<Key>k</Key></a>"
+    assert find_text(body, "Key") == ("k" if taken else None)
+
+
+@pytest.mark.parametrize(
     ("text", "quiet"),
     [("true", True), ("TRUE", True), (" true ", True), ("false", False), ("", False), ("1", False)],
 )
@@ -160,7 +171,7 @@ def test_depth() -> None:
     with pytest.raises(S3Error, match="well-formed"):
         parse_batch(deep)
     assert find_text(deep, "b") is None
-    assert one_key(delete(f"<Key>a</Key><Deep>{'<a>' * 50_000}{'</a>' * 50_000}</Deep>")) == "a"
+    assert one_key(delete(f"<Key>a</Key><Deep>{'<a>' * 29}{'</a>' * 29}</Deep>")) == "a"
 
 
 def test_batch_size() -> None:
