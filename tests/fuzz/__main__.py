@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".fuzz"
+SEEDS = 64
 
 
 def fuzzers() -> Iterator[str]:
@@ -37,6 +39,8 @@ def run_one(name: str, seconds: int) -> None:
     one: Callable[[bytes], object] = test.hypothesis.fuzz_one_input
     corpus = KEPT / name.replace(":", ".")
     corpus.mkdir(parents=True, exist_ok=True)
+    for number in range(SEEDS):  # else it takes the fuzzer long to find out that one needs many bytes
+        (corpus / f"seed-{number}").write_bytes(random.Random(number).randbytes(1 << (5 + number % 9)))
     limits = [f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=4096", "-max_len=16384", "-len_control=0"]
     atheris.Setup([name, str(corpus), f"-artifact_prefix={KEPT}/", "-print_final_stats=1", *limits], one)
     atheris.Fuzz()
