@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from gateway.config_source import FILE_VARIABLE, ConfigError, Place, Sources
-from gateway.core.keys import Mode, WithoutToken, compile_rule
+from gateway.core.keys import MAX_TOKEN, Mode, WithoutToken, compile_rule
 from gateway.s3.operations import OPERATIONS
 
 __all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
@@ -114,6 +114,7 @@ Listen = Annotated[str, AfterValidator(_listen)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 File = Annotated[Path, Field(strict=False)]
+TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKEN)]
 
 
 class Section(BaseModel):
@@ -293,6 +294,10 @@ class RuleSettings(Section):
     them past the fence."""
     rekey: bool = False
     """Let an object move to the fence key of its next write."""
+    max_token_jump: TokenLimit | None = None
+    """How far above its key's floor a token may lie; a higher one is refused, and raises nothing."""
+    max_first_token: TokenLimit | None = None
+    """The highest token that a key without a floor takes."""
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:

@@ -15,7 +15,7 @@ from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable
 from gateway.config import RuleSettings, Settings
 from gateway.core.errors import Malformed
-from gateway.core.keys import DEFAULT_RULE, Mapping, Mode, key_of_object
+from gateway.core.keys import DEFAULT_RULE, Mapping, Mode, TokenLimits, key_of_object
 from gateway.core.names import filed_name
 from gateway.s3.errors import S3Error
 from gateway.s3.request import Headers, parse_head
@@ -129,10 +129,17 @@ def _document(found: Explanation, fence: Json | None) -> Json:
         "mode": rule.mode.value,
         "without_token": rule.without_token.value,
         "rekey": rule.rekey,
+        "max_token_jump": rule.limits.jump,
+        "max_first_token": rule.limits.first_token,
         "key": found.key,
         "key_from": "rule" if found.mapping.key else "object",
         "fence": fence,
     }
+
+
+def _limits(limits: TokenLimits) -> list[tuple[str, str]]:
+    told = (("Token jump", "above the floor", limits.jump), ("First token", "", limits.first_token))
+    return [(name, f"at most {limit} {of}".rstrip()) for name, of, limit in told if limit is not None]
 
 
 def _facts(found: Explanation, asked: str) -> list[tuple[str, str]]:
@@ -152,5 +159,6 @@ def _facts(found: Explanation, asked: str) -> list[tuple[str, str]]:
         ("Mode", rule.mode.value),
         ("Without token", rule.without_token.value),
         ("Rekey", "yes" if rule.rekey else "no"),
+        *_limits(rule.limits),
         ("Fence key", key),
     ]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gateway.core.errors import Reason, Refused
-from gateway.core.keys import NO_TOKEN, FencingKey, Token
+from gateway.core.keys import NO_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import IllegalTransition, Phase, Signal, advance
 
 
@@ -67,10 +67,12 @@ class Gate:
         self.unsettled_until = unsettled_until
         self._sends: set[Send] = set()
 
-    def admit(self, token: Token) -> Admission:
-        """What a write of `token` has to do before it may be staged. Raises `Refused` (stale or sealed)."""
+    def admit(self, token: Token, limits: TokenLimits = UNLIMITED) -> Admission:
+        """What a write of `token` has to do before it may be staged. Raises `Refused` (stale or sealed), and
+        `Malformed` (TokenJump) for one that would raise the floor beyond `limits`."""
         self.refuse_overtaken(token)
         if token > self.floor:
+            limits.refuse_beyond(self.key, token, self.floor)
             return Admission.RAISE
         return Admission.GO if token <= self.completed_floor else Admission.HAND_OVER
 

@@ -6,6 +6,7 @@ Where none speaks, the object is a job of its own: `object:<bucket>/<key>`, a na
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,6 +108,47 @@ class WithoutToken(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """How far the tokens of an outside service may rise (R10); None is no limit."""
+
+    first_token: int | None = None
+    """The highest that a key without a floor takes."""
+    jump: int | None = None
+    """How far above the floor, where there is one, the next may lie."""
+
+    def refuse_beyond(self, key: FencingKey, token: Token, floor: int) -> None:
+        """Raises `Malformed` (TokenJump) for a `token` that would raise `floor` beyond the limit."""
+        limit = self.first_token if floor == 0 else None if self.jump is None else floor + self.jump
+        if limit is None or token <= limit:
+            return
+        bound = (
+            f"the first token of a key is at most {limit} here (max_first_token)"
+            if floor == 0
+            else f"its floor is {floor}, and here a token lies at most {self.jump} above it (max_token_jump)"
+        )
+        raise Malformed(
+            Reason.TOKEN_JUMP,
+            f"Token {token} is too high for {key!r}: {bound}. Send the token of your lease. If it is the right one, an "
+            "operator lets it in: fencing-gateway fence raise.",
+            key=key,
+            token=token,
+            floor=floor,
+            argument=("X-Fencing-Token", str(token)),
+        )
+
+    def strictest(self, other: TokenLimits) -> TokenLimits:
+        """Both at once."""
+        return TokenLimits(_lower(self.first_token, other.first_token), _lower(self.jump, other.jump))
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
+
+
+UNLIMITED = TokenLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule of the configuration, compiled."""
 
@@ -116,6 +158,7 @@ class Rule:
     mode: Mode = Mode.ENFORCE
     without_token: WithoutToken = WithoutToken.UNTIL_FENCED
     rekey: bool = False
+    limits: TokenLimits = UNLIMITED
 
 
 DEFAULT_RULE = Rule(re.compile(""), None)
@@ -146,6 +189,14 @@ def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | No
         raise ValueError("match is empty; write '**' for every object")
     if match.startswith("/"):
         raise ValueError("match begins with a slash, which no object key does; leave it out")
+    pattern, names = _compile(match)
+    if key is not None:
+        _check_template(key, names)
+    return pattern, key
+
+
+def _compile(match: str) -> tuple[re.Pattern[str], set[str]]:
+    """The pattern, and the names in it. Raises `ValueError`."""
     pattern, names, end = "", set[str](), 0
     in_segment = in_path = False
     for found in _PLACEHOLDER.finditer(match):
@@ -164,9 +215,7 @@ def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | No
         anything = "." if crosses else "[^/]"
         pattern += f"(?P<{name}>{anything}+?)" if name else f"{anything}*?"
     pattern += re.escape(match[end:]) + r"\Z" + ")" * (in_segment + in_path)
-    if key is not None:
-        _check_template(key, names)
-    return re.compile(pattern, re.DOTALL), key
+    return re.compile(pattern, re.DOTALL), names
 
 
 def _check_template(key: str, names: set[str]) -> None:
@@ -198,6 +247,37 @@ class Ruleset:
             if found := rule.pattern.fullmatch(object_key):
                 return Mapping(rule, _render(rule.key_template, found, object_key))
         return Mapping(DEFAULT_RULE, None)
+
+    def limits_of(self, key: FencingKey) -> TokenLimits:
+        """What holds for tokens of `key` where no object is at hand: of an object's own key, that object's limits; else
+        the strictest of the rules that may give the key, else of those that leave it to others to name.
+        Raises `Malformed` where the rules give that object no valid key."""
+        if key.startswith(OBJECT_NAMESPACE):
+            return self.map(*key.removeprefix(OBJECT_NAMESPACE).partition("/")[::2]).rule.limits
+        enforced = [rule for rule in self._rules if rule.mode is Mode.ENFORCE]
+        giving = [rule for rule in enforced if _may_give(rule, key)]
+        limits = UNLIMITED
+        for rule in giving or [rule for rule in enforced if rule.key_template is None]:
+            limits = limits.strictest(rule.limits)
+        return limits
+
+
+@lru_cache(maxsize=1024)
+def _keys_of(rule: Rule) -> re.Pattern[str]:
+    """What the keys that a rule's template gives look like."""
+    count = itertools.count()
+
+    def placeholder(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0]
+        crosses = f"(?P<{found[1]}>." in rule.pattern.pattern  # as `_compile` writes one that takes several segments
+        return f"{{n{next(count)}{':path' if crosses else ''}}}"
+
+    return _compile(_PLACEHOLDER.sub(placeholder, rule.key_template or ""))[0]
+
+
+def _may_give(rule: Rule, key: FencingKey) -> bool:
+    return rule.key_template is not None and _keys_of(rule).fullmatch(key) is not None
 
 
 def _render(template: str | None, found: re.Match[str], object_key: str) -> FencingKey | None:

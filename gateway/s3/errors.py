@@ -67,6 +67,7 @@ CODE_OF_REASON: dict[Reason, str] = {
     Reason.SEALED: "PreconditionFailed",
     Reason.TOKEN_REQUIRED: "FencingTokenRequired",
     Reason.TOKEN_INVALID: "InvalidArgument",
+    Reason.TOKEN_JUMP: "InvalidArgument",
     Reason.KEY_INVALID: "InvalidArgument",
     Reason.NOT_SIGNED: "InvalidArgument",
     Reason.KEY_MISMATCH: "InvalidArgument",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
 from gateway.config import Settings, is_loopback, split_listen
-from gateway.core.keys import Rule, Ruleset, compile_rule
+from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
 from gateway.credentials_file import ready_made_credentials
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway, Parts
@@ -120,7 +120,14 @@ def ruleset(settings: Settings) -> Ruleset:
     """The rules, compiled."""
     return Ruleset(
         [
-            Rule(*compile_rule(rule.match, rule.key), rule.buckets, rule.mode, rule.without_token, rule.rekey)
+            Rule(
+                *compile_rule(rule.match, rule.key),
+                rule.buckets,
+                rule.mode,
+                rule.without_token,
+                rule.rekey,
+                TokenLimits(rule.max_first_token, rule.max_token_jump),
+            )
             for rule in settings.rule
         ]
     )
@@ -128,7 +135,8 @@ def ruleset(settings: Settings) -> Ruleset:
 
 def rules_digest(settings: Settings) -> str:
     """Stands for which objects are fenced under which keys; when it changes, earlier sends may have gone past."""
-    told = [rule.model_dump(mode="json") for rule in settings.rule]
+    limits = {"max_token_jump", "max_first_token"}
+    told = [rule.model_dump(mode="json", exclude=limits) for rule in settings.rule]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway.core.errors import FenceError, Reason, TryAgain
-from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Token, key_fault, parse_token
+from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Ruleset, Token, key_fault, parse_token
 from gateway.service.fences import Fences, UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 from gateway.telemetry import Telemetry
@@ -29,6 +29,7 @@ _STATUS: dict[Reason, int] = {
     Reason.SEALED: 412,
     Reason.TOKEN_REQUIRED: 400,
     Reason.TOKEN_INVALID: 400,
+    Reason.TOKEN_JUMP: 400,
     Reason.KEY_INVALID: 400,
     Reason.KEY_DENIED: 403,
     Reason.HANDOVER_PENDING: 503,
@@ -85,13 +86,19 @@ class Control:
     """The handlers of the control listener."""
 
     def __init__(
-        self, fences: Fences, telemetry: Telemetry, readiness: Readiness, tokens: tuple[ApiToken, ...]
+        self,
+        fences: Fences,
+        telemetry: Telemetry,
+        readiness: Readiness,
+        tokens: tuple[ApiToken, ...],
+        rules: Ruleset,
     ) -> None:
         self._fences = fences
         self._store: Store = fences.store
         self._telemetry = telemetry
         self._readiness = readiness
         self._tokens = tokens
+        self._rules = rules
         telemetry.ready.set_function(lambda: readiness.fault is None)
 
     def application(self) -> web.Application:
@@ -170,15 +177,18 @@ class Control:
         return _json({"events": shown, "next": str(events[-1].serial) if len(events) == limit else None})
 
     async def check(self, request: web.Request) -> web.StreamResponse:
-        """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3)."""
+        """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3). It is held to
+        the limits of its key's rules like a write (R10)."""
         key = self._key(request)
         token, _ = await _token_and_reason(request)
-        live = await self._fences.admit(key, token, cause="check", request_id=request.headers.get("X-Request-Id", ""))
+        request_id = request.headers.get("X-Request-Id", "")
+        limits = self._rules.limits_of(key)
+        live = await self._fences.admit(key, token, cause="check", request_id=request_id, limits=limits)
         self._fences.unpin(live)
         return _json({"key": key, "token": _number(token), "floor": _number(live.gate.floor)})
 
     async def raise_floor(self, request: web.Request) -> web.StreamResponse:
-        """An operator's hand-over: lower tokens are shut out from now on."""
+        """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
         key = self._key(request, operator=True)
         token, reason = await _token_and_reason(request, reason=True)
         live = await self._fences.admit(key, token, cause=f"operator: {reason}")

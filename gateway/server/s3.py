@@ -389,6 +389,8 @@ class _Call(Answers):
             self._require_token(write)
             if write.operation.effect is Effect.DISCARD:
                 return
+            shadow_floor = (await gateway._store.fence(write.key)).shadow_floor
+            write.rule.limits.refuse_beyond(write.key, write.token, shadow_floor)
             fence = await gateway._store.raise_shadow(write.key, write.token)
             self.record.floor = fence.shadow_floor
             if write.token < fence.shadow_floor:

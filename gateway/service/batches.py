@@ -92,7 +92,12 @@ class Batches:
     async def _admit(self, asked: BatchObject, write: Write) -> _Item:
         """Admission without a wait: a pending hand-over is this object's error."""
         live = await self._fences.admit(
-            write.key, write.token, cause=write.cause, request_id=write.request_id, wait_s=0
+            write.key,
+            write.token,
+            cause=write.cause,
+            request_id=write.request_id,
+            wait_s=0,
+            limits=write.rule.limits,
         )
         entry = self._objects.pin(write.bucket, write.object_key)
         try:

@@ -15,7 +15,7 @@ from types import TracebackType
 from gateway.clock import Clock
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.gate import Admission, Gate, Send
-from gateway.core.keys import FencingKey, Token
+from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import Phase, Signal
 from gateway.service.objects import ObjectEntry
 from gateway.service.refusals import contested, store_unavailable
@@ -245,17 +245,25 @@ class Fences:
         return self.clock.monotonic() < until
 
     async def admit(
-        self, key: FencingKey, token: Token, *, cause: str, request_id: str = "", wait_s: float | None = None
+        self,
+        key: FencingKey,
+        token: Token,
+        *,
+        cause: str,
+        request_id: str = "",
+        wait_s: float | None = None,
+        limits: TokenLimits = UNLIMITED,
     ) -> LiveGate:
         """Admit (key, token): the floor is durable and the hand-over complete when this returns, and the gate is pinned
         until `unpin`. `cause` goes into the key's history; `wait_s` bounds the wait for a hand-over in place of
-        `handover_wait_s`. Raises `Refused`, or `TryAgain` (HandoverPending, StoreUnavailable)."""
+        `handover_wait_s`. Raises `Refused`, `Malformed` (TokenJump), or `TryAgain` (HandoverPending,
+        StoreUnavailable)."""
         live = self._live.get(key)
         if live is None:
             live = await self._load(key)
         live.pins += 1
         try:
-            admission = live.gate.admit(token)
+            admission = live.gate.admit(token, limits)
             if admission is Admission.RAISE:
                 await self._raise(live, token, cause, request_id)
             if admission is not Admission.GO:

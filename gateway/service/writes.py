@@ -110,7 +110,9 @@ class Admission:
     async def __aenter__(self) -> tuple[LiveGate, ObjectEntry]:
         """Raises `FenceError`."""
         writes, write = self._writes, self._write
-        live = await writes.fences.admit(write.key, write.token, cause=write.cause, request_id=write.request_id)
+        live = await writes.fences.admit(
+            write.key, write.token, cause=write.cause, request_id=write.request_id, limits=write.rule.limits
+        )
         entry = writes.objects.pin(write.bucket, write.object_key)
         self._live, self._entry = live, entry
         try:

@@ -95,6 +95,8 @@ def test_rule_and_key_of_an_object(
         "mode": mode,
         "without_token": without_token,
         "rekey": rekey,
+        "max_token_jump": None,
+        "max_first_token": None,
         "key": key,
         "key_from": key_from,
         "fence": None,
@@ -179,3 +181,12 @@ def test_a_running_gateway_tells_of_the_key(store_server: StoreServer, tmp_path:
         assert "FENCING_GATEWAY_API_TOKEN" in result.stdout
     finally:
         child.kill()
+
+
+def test_the_limits_of_tokens_are_told(tmp_path: Path, nobody: str) -> None:
+    """Where the rule sets one, with what it bounds."""
+    file = tmp_path / "gateway.toml"
+    file.write_text('[[rule]]\nmatch = "**"\nmax_token_jump = 100\nmax_first_token = 1000\n')
+    shown = command("explain", "s3://b/k", "--config", str(file), FENCING_GATEWAY_URL=nobody).stdout
+    assert re.search(r"^Token jump +at most 100 above the floor$", shown, re.MULTILINE)
+    assert re.search(r"^First token +at most 1000$", shown, re.MULTILINE)

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.errors import FenceError, Outcome, Reason, Refused
+from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
 from gateway.core.gate import Admission, Gate, Send
-from gateway.core.keys import NO_TOKEN, FencingKey, Token
+from gateway.core.keys import NO_TOKEN, FencingKey, Token, TokenLimits
 from gateway.core.write import IllegalTransition, Phase, Signal
 
 KEY = FencingKey("job")
@@ -93,6 +93,41 @@ def test_admit() -> None:
     assert gate.admit(Token(5)) is Admission.HAND_OVER
     assert gate.hand_over(Token(5), 0) is None
     assert gate.admit(Token(5)) is Admission.GO
+
+
+@pytest.mark.parametrize(
+    ("floor", "limits", "highest"),
+    [
+        (0, TokenLimits(), 2**63 - 1),
+        (0, TokenLimits(first_token=10), 10),
+        (0, TokenLimits(jump=3), 2**63 - 1),
+        (5, TokenLimits(first_token=10), 2**63 - 1),
+        (5, TokenLimits(jump=3), 8),
+        (50, TokenLimits(first_token=10, jump=3), 53),
+        (2**63 - 2, TokenLimits(jump=3), 2**63 - 1),
+    ],
+)
+def test_tokens_beyond_the_limit(floor: int, limits: TokenLimits, highest: int) -> None:
+    """R10: the first token and the jump from the floor are bounded, each where its limit is set; the highest allowed
+    token passes, the next is TokenJump and raises nothing."""
+    gate = gate_at(floor)
+    assert gate.admit(Token(floor), limits) is Admission.GO
+    assert gate.admit(Token(highest), limits) is Admission.RAISE
+    if highest < 2**63 - 1:
+        with pytest.raises(Malformed) as caught:
+            gate.admit(Token(highest + 1), limits)
+        error = caught.value
+        assert (error.reason, error.key, error.token, error.floor) == (Reason.TOKEN_JUMP, "job", highest + 1, floor)
+        assert error.argument == ("X-Fencing-Token", str(highest + 1))
+        assert "fence raise" in error.message
+    assert gate.floor == floor
+
+
+def test_no_limit_is_told_to_who_is_stale() -> None:
+    """R1: below the floor, or sealed, comes first."""
+    for gate, token in ((gate_at(5), 4), (gate_at(5, sealed=5), 5)):
+        with pytest.raises(Refused):
+            gate.admit(Token(token), TokenLimits(1, 1))
 
 
 def test_admission_raises_nothing() -> None:

@@ -21,6 +21,7 @@ from gateway.core.keys import (
     Mode,
     Rule,
     Ruleset,
+    TokenLimits,
     WithoutToken,
     agree,
     compile_rule,
@@ -400,3 +401,56 @@ def test_disagree() -> None:
     assert caught.value.reason is Reason.KEY_MISMATCH
     assert caught.value.key == "a"
     assert caught.value.argument == ("X-Fencing-Key", "b")
+
+
+# --- how far tokens may rise, where no object is at hand
+
+
+def limited(match: str, key: str | None, first: int | None, jump: int | None = None, mode: Mode = Mode.ENFORCE) -> Rule:
+    return Rule(*compile_rule(match, key), mode=mode, limits=TokenLimits(first, jump))
+
+
+LIMITED = Ruleset(
+    [
+        limited("renders/{job}/logs/**", "{job}", 100, 7),
+        limited("renders/{job}/**", "{job}", 90, None),
+        limited("{dir:path}/shot-{n}.exr", "{dir}#{n}-{n}", 80),
+        limited("all/**", "/everything", 70),
+        limited("stars/{n}", "stars*/{n}", 65),
+        limited("tmp/{name}", "tmp:{name}", 60, mode=Mode.OBSERVE),
+        limited("loose/**", None, 50),
+        limited("**", None, None, 40),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "limits"),
+    [
+        ("job-1", TokenLimits(90, 7)),
+        ("a/b#12-12", TokenLimits(80)),
+        ("/everything", TokenLimits(70)),
+        ("stars*/9", TokenLimits(65)),
+        ("a/b", TokenLimits(50, 40)),
+        ("object:b/loose/a/b", TokenLimits(50)),
+        ("object:b/other", TokenLimits(None, 40)),
+        ("object:b/all/x", TokenLimits(70)),
+        ("object:b", TokenLimits(None, 40)),
+    ],
+)
+def test_limits_of_a_key(key: str, limits: TokenLimits) -> None:
+    """The strictest of the enforced rules that may give the key; of those that name none, where none may; an object's
+    own key is as limited as the object."""
+    assert LIMITED.limits_of(FencingKey(key)) == limits
+
+
+def test_limits_without_rules() -> None:
+    """Without rules no token is too high."""
+    assert Ruleset([]).limits_of(FencingKey("job")) == TokenLimits()
+
+
+def test_hostile_keys() -> None:
+    """No key makes the search for its limits take longer than the square of its length."""
+    rules = Ruleset([limited("/".join(f"{{n{i}}}" for i in range(8)), "-".join(f"{{n{i}}}" for i in range(8)), 1)])
+    with no_longer_than(20):
+        assert rules.limits_of(FencingKey("-" * 511 + "/")) == TokenLimits()

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from gateway.config import Settings, load
 from gateway.core.errors import Reason
-from gateway.core.keys import FencingKey, Mode, Token
+from gateway.core.keys import FencingKey, Mode, Token, TokenLimits
 from gateway.credentials_file import CredentialsFileError
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway
@@ -154,6 +154,13 @@ def test_the_digest_stands_for_the_rules(settings: Callable[..., Settings]) -> N
     assert rules_digest(settings(a + b)) == rules_digest(settings(a + b, fencing__settle_timeout_s=40))
     digests = [rules_digest(settings(text)) for text in ("", a, b, a + b, b + a, a + 'mode = "off"\n')]
     assert len(set(digests)) == len(digests)
+    assert rules_digest(settings(a + "max_token_jump = 5\nmax_first_token = 9\n")) == digests[1]  # it moves no object
+
+
+def test_limits_of_tokens_are_their_rules(settings: Callable[..., Settings]) -> None:
+    """Each setting becomes the limit of its name; left out, nothing is limited."""
+    rules = ruleset(settings('[[rule]]\nmatch = "a"\nmax_first_token = 9\nmax_token_jump = 5\n[[rule]]\nmatch = "b"\n'))
+    assert [rules.map("b", key).rule.limits for key in "ab"] == [TokenLimits(9, 5), TokenLimits()]
 
 
 async def test_changed_rules_make_the_start_unclean(start: Gateways, settings: Callable[..., Settings]) -> None:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from gateway.clock import SystemClock
 from gateway.core.errors import Reason
-from gateway.core.keys import FencingKey, Token
+from gateway.core.keys import FencingKey, Rule, Ruleset, Token, TokenLimits, compile_rule
 from gateway.server import control
 from gateway.server.control import ApiToken, Control, Readiness
 from gateway.service.fences import Fences, LiveGate, Passage, Timing
@@ -96,12 +96,12 @@ async def make() -> AsyncIterator[Make]:
     """Makes listeners; with the API tokens given, else open."""
     clients: list[TestClient[Any, Any]] = []
 
-    async def listener(tokens: tuple[ApiToken, ...] = ()) -> Listener:
+    async def listener(tokens: tuple[ApiToken, ...] = (), rules: tuple[Rule, ...] = ()) -> Listener:
         store, telemetry, readiness = BreakableStore(), Telemetry(SystemClock()), Readiness()
         await store.start("")
         readiness.reason = None
         fences = Fences(store, SystemClock(), Timing(handover_wait_s=0.05))
-        client = TestClient(TestServer(Control(fences, telemetry, readiness, tokens).application()))
+        client = TestClient(TestServer(Control(fences, telemetry, readiness, tokens, Ruleset(rules)).application()))
         await client.start_server()
         clients.append(client)
         return Listener(client, fences, store, telemetry, readiness)
@@ -192,6 +192,22 @@ async def test_a_raise_waits_for_what_is_unsettled(listener: Listener) -> None:
         passage.nonce_seen()
     status, fence = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"})
     assert (status, fence["completed_floor"]) == (200, 34)
+
+
+async def test_check_is_held_to_the_limits_of_its_keys_rules_and_raise_is_not(make: Make) -> None:
+    """R10: a token too high is 400 TokenJump and raises nothing; an operator's `raise` is the way past, recorded; from
+    there `check` goes on."""
+    rule = Rule(*compile_rule("renders/{job}/**", "{job}"), limits=TokenLimits(first_token=10, jump=5))
+    listener = await make(rules=(rule,))
+    status, problem = await listener.post("/v1/fences/k/check", {"token": 11})
+    assert (status, problem["reason"], problem["key"], problem["floor"]) == (400, "TokenJump", "k", 0)
+    assert (await listener.store.fence("k")).floor == 0
+    assert (await listener.post("/v1/fences/k/check", {"token": 10}))[0] == 200
+    assert (await listener.post("/v1/fences/k/check", {"token": 16}))[1]["reason"] == "TokenJump"
+    assert (await listener.post("/v1/fences/k/raise", {"token": 900, "reason": "new lease service"}))[0] == 200
+    assert (await listener.post("/v1/fences/k/check", {"token": 905}))[0] == 200
+    events = (await listener.get("/v1/fences/k/events"))[1]["events"]
+    assert [e["detail"] for e in events] == ["check", "operator: new lease service", "check"]
 
 
 # --- keys and tokens on the wire
