@@ -1,0 +1,107 @@
+"""A history sorted by calls: each with its answer, and what that says of its outcome."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tests.checker.evidence import Moment, begins, rank, succeeded
+from tests.checker.history import ANY, Answer, BadHistory, Call, Effect, Line, Seen, Sent, Setting
+
+CHANGES_OBJECTS = frozenset({"PutObject", "CopyObject", "CompleteMultipartUpload", "DeleteObject", "DeleteObjects"})
+"""The operations after which a reader sees something else."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One call, and what is known of its outcome. `number` and the like are those of lines."""
+
+    number: int
+    call: Call
+    answer: Answer | None = None
+    answer_number: int = 0
+    sent: list[tuple[Moment, int]] = field(default_factory=list)
+
+    @property
+    def applied(self) -> bool:
+        return self.answer is not None and succeeded(self.answer)
+
+    @property
+    def denied(self) -> bool:
+        """Nothing of it was or can be applied: so says the refusal, or an error of S3's own before any effect."""
+        if self.answer is None or self.applied or self.answer.outcome == "Unknown":
+            return False
+        return self.answer.outcome == "NotApplied" or (300 <= self.answer.status < 500 and self.answer.status != 408)
+
+    @property
+    def fenced(self) -> bool:
+        return self.call.fenced and bool(self.call.key)
+
+    @property
+    def rank(self) -> int:
+        return rank(self.call.token)
+
+    @property
+    def named(self) -> str:
+        call = self.call
+        token = f"token {call.token}" if call.token else "no token"
+        return f"{call.operation} {call.id} of {call.key or 'no key'} with {token} on {call.object or 'nothing'}"
+
+
+class Index:
+    """The history by calls and by objects. Raises `BadHistory` for what names a call that is not there."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
+        if not lines or not isinstance(lines[0], Setting):
+            raise BadHistory("line 1: a history begins with its setting")
+        self.setting = lines[0]
+        self.attempts: dict[str, Attempt] = {}
+        self.writers: dict[tuple[str, str | None], list[Attempt]] = defaultdict(list)
+        self.any_value: dict[str, list[Attempt]] = defaultdict(list)
+        """The calls of which nobody can say what they leave, by object."""
+        self.effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
+        self.seen: dict[str, list[tuple[int, Seen]]] = defaultdict(list)
+        for number, line in enumerate(lines, 1):
+            if isinstance(line, Call):
+                self._call(number, line)
+        for number, line in enumerate(lines, 1):
+            if isinstance(line, Seen):
+                self.seen[line.object].append((number, line))
+            elif isinstance(line, Answer | Sent | Effect):
+                self._of_call(number, line)
+
+    def _call(self, number: int, call: Call) -> None:
+        if call.id in self.attempts:
+            raise BadHistory(f"line {number}: a second call {call.id!r}")
+        attempt = self.attempts[call.id] = Attempt(number, call)
+        if call.operation in CHANGES_OBJECTS:
+            (self.any_value[call.object] if call.value == ANY else self.writers[call.object, call.value]).append(
+                attempt
+            )
+
+    def _of_call(self, number: int, line: Answer | Sent | Effect) -> None:
+        attempt = self.attempts.get(line.id)
+        if attempt is None:
+            raise BadHistory(f"line {number}: there is no call {line.id!r}")
+        if line.at[1] < attempt.call.at[0]:
+            raise BadHistory(f"line {number}: before its call")
+        if isinstance(line, Answer):
+            if attempt.answer is not None:
+                raise BadHistory(f"line {number}: a second answer to {line.id!r}")
+            attempt.answer, attempt.answer_number = line, number
+        elif isinstance(line, Sent):
+            attempt.sent.append((begins(line.at, number), number))
+        else:
+            self.effects[line.object].append((number, line))
+
+    def who_wrote(self, name: str, value: str | None) -> list[Attempt]:
+        """Everybody who may have left `value` on the object, whatever the outcome."""
+        return [*self.writers.get((name, value), ()), *self.any_value.get(name, ())]
+
+    def bytes_of(self, name: str, value: str | None) -> str:
+        """What tells the bytes of a value from others'; empty for absence."""
+        if value is None:
+            return ""
+        writers = self.writers.get((name, value))
+        return (writers[0].call.bytes if writers else "") or value

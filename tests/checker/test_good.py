@@ -1,0 +1,152 @@
+"""Good histories: whatever an honest gateway and a faulty world can bring about raises no alarm."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checker.history import Answer, Line
+from tests.checker.judge import judge
+from tests.checker.lines import (
+    CONDITIONAL,
+    OTHER,
+    OUT,
+    control,
+    delete,
+    effect,
+    fault,
+    floor,
+    history,
+    not_applied,
+    ok,
+    put,
+    seen,
+    sent,
+    stale,
+    unknown,
+)
+
+COMPLETE = {"operation": "CompleteMultipartUpload"}
+
+GOOD: dict[str, list[Line]] = {
+    "one after another": history(
+        put(1, "a", 33), ok(2, "a"), put(3, "b", 34), ok(4, "b"), put(5, "c", 33), stale(6, "c", 34), seen(7, "b")
+    ),
+    "a lost answer lands late, before the hand-over is complete": history(
+        put(1, "a", 33), unknown(2, "a"), put(3, "b", 34), not_applied(4, "b", floor=34), seen(5, None), seen(6, "a"),
+        put(7, "b2", 34, "b"), ok(8, "b2"), seen(9, "b"),
+    ),
+    "a lost answer lands while the higher write is under way": history(
+        put(1, "a", 33), unknown(2, "a"), put(3, "b", 34), seen(3.5, None), seen(4, "a"), ok(6, "b"), seen(7, "b")
+    ),
+    "it may have landed before the acknowledgement, for nobody looked": history(
+        put(1, "a", 33), unknown(2, "a"), control(3, "c", "check", 34), ok(4, "c"), seen(5, "a")
+    ),
+    "a reader so slow that its look may be of before": history(
+        put(1, "a", 33), ok(2, "a"), put(3, "b", 34), ok(4, "b"), seen((2.5, 6), "a"), seen(7, "b")
+    ),
+    "an answer so slow that the write may be of before": history(
+        put(1, "a", 33), control(2, "c", "check", 34), ok(3, "c"), ok(9, "a"), seen(10, "a")
+    ),
+    "clocks that overlap prove no order": history(
+        put((1, 2), "a", 33), unknown((2, 3), "a"), control((3, 4), "c", "check", 34), ok((4, 6), "c"),
+        seen((5, 5.5), None), seen((5.6, 7), "a"),
+    ),
+    "a call begins while the token is just being acknowledged": history(
+        put(1, "b", 34), put((1.5, 2.5), "a", 33), ok((2, 2.2), "b"), sent(1.9, "a"), unknown(3, "a")
+    ),
+    "unknown stays possible for ever": history(
+        put(1, "a", 33), unknown(2, "a"), put(3, "b", 33), ok(4, "b"), seen(5, "b"), seen(10_000, "a")
+    ),
+    "a call that was never answered, too": history(
+        put(1, "a", 33), put(3, "b", 33), ok(4, "b"), seen(5, "b"), seen(10_000, "a")
+    ),
+    "an SDK tries again, and the first attempt was it": history(
+        put(1, "a1", 33, "a"), unknown(2, "a1"), put(3, "a2", 33, "a"), not_applied(4, "a2"),
+        seen(5, None), seen(6, "a"),
+    ),
+    "an SDK tries again with a condition of its own, and reads 412 of its own success": history(
+        put(1, "a1", 33, "a"), unknown(2, "a1"), put(3, "a2", 33, "a"), Answer("a2", (4, 4), 412), seen(6, "a")
+    ),
+    "an answer of 500 without an outcome may have been applied": history(
+        put(1, "a", 33), Answer("a", (2, 2), 500), seen(3, None), seen(4, "a")
+    ),
+    "a Complete is answered for its first attempt's sake": history(
+        put(1, "c1", 33, "c", **COMPLETE), unknown(2, "c1"), effect(2.5, "c1", "c"), put(3, "b", 33), effect(3, "b"),
+        ok(4, "b"), put(5, "c2", 33, "c", **COMPLETE), ok(6, "c2"), onlooker=True,
+    ),
+    "the same, as readers see it": history(
+        put(1, "c1", 33, "c", **COMPLETE), unknown(2, "c1"), put(3, "b", 33), ok(4, "b"), seen(4.5, "b"),
+        put(5, "c2", 33, "c", **COMPLETE), ok(6, "c2"), seen(7, "b"),
+    ),
+    "a lost Complete lands again after another has been answered": history(
+        put(1, "c1", 33, "c", **COMPLETE), put(2, "c2", 33, "c", **COMPLETE), ok(3, "c2"), ok(3, "c1"),
+        put(4, "b", 33), ok(5, "b"), seen(6, "c"),
+    ),
+    "deletes and writes of one token, in any order": history(
+        put(1, "a", 33), delete(1, "d", 33), unknown(2, "d"), ok(2, "a"), seen(3, "a"), seen(4, None)
+    ),
+    "one of several deletes may have been it": history(
+        delete(1, "d", 33), unknown(2, "d"), put(3, "b", 34), delete(3, "e", 34), ok(4, "b"), seen(5, "b"),
+        seen(6, None),
+    ),
+    "a delete of what is not there": history(delete(1, "d", 33), ok(2, "d"), onlooker=True),
+    "what was there before": history(
+        seen(1, "old"), delete(2, "d", 33), ok(3, "d"), seen(4, None), initial={OUT: "old"}
+    ),
+    "what no fence covers": history(
+        put(1, "b", 34), ok(2, "b"), put(3, "a", 0, fenced=False), ok(4, "a"), seen(5, "a")
+    ),
+    "a copy of which nobody can say what it leaves": history(
+        put(1, "a", 33), ok(2, "a"), put(3, "x", 33, "?", operation="CopyObject"), ok(4, "x"), seen(5, "whatever")
+    ),
+    "two keys": history(
+        put(1, "b", 34), ok(2, "b"), put(3, "a", 5, key="k", object=OTHER), ok(4, "a"), seen(5, "a", OTHER)
+    ),
+    "a worker throws away its upload, although it is stale": history(
+        put(1, "b", 34), ok(2, "b"), control(3, "x", "AbortMultipartUpload", 33), sent(3, "x"), ok(4, "x")
+    ),
+    "an overtaken write's own answer tells the new floor": history(
+        put(1, "a", 33), put(2, "b", 34), stale(3, "a", 34), ok(4, "b"), floor(5, 34)
+    ),
+    "a floor is read while it rises": history(
+        put(1, "b", 34), floor((1, 3), 34), floor((2, 4), 33), ok(5, "b")
+    ),
+    "a grant is asked for again, and a check repeated": history(
+        control(1, "l1", "grant", value="once"), ok(2, "l1", token=7), control(3, "l2", "grant", value="once"),
+        ok(4, "l2", token=7), control(5, "c", "check", 7), ok(6, "c"),
+    ),
+    "a completion is told again": history(
+        control(1, "c", "complete", 7), ok(2, "c"), control(3, "d", "complete", 7), ok(4, "d")
+    ),
+    "a job is sealed without waiting for what is under way": history(
+        put(1, "a", 33), control(2, "s", "seal", 33), ok(3, "s"), seen(4, None), seen(5, "a")
+    ),
+    "an operator's settle, and the store honours no condition": history(
+        put(1, "a", 33), unknown(2, "a"), fault(3, "settle", "G2"), put(4, "b", 34), ok(5, "b"), seen(6, "a")
+    ),
+    "an operator's settle, and the object returned to what the send was conditioned on": history(
+        put(1, "a", 33), unknown(2, "a"), fault(3, "settle", "G2"), put(4, "b", 34), ok(5, "b"), delete(6, "d", 34),
+        ok(7, "d"), seen(8, "a"), conditional=CONDITIONAL,
+    ),
+    "equal bytes return": history(
+        put(0, "z", 32, bytes="same"), effect(0.5, "z"), put(1, "a", 33), fault(3, "settle", "G2"),
+        put(4, "b", 34, bytes="same"), effect(5, "b"), ok(5, "b"), effect(6, "a"), conditional=CONDITIONAL,
+    ),
+    "a database is lost without the bucket's record": history(
+        floor(1, 34), fault(2, "database-lost", "G0", "G1", "G2"), floor(3, 0), put(4, "a", 33), ok(5, "a"),
+        seen(6, "a"),
+    ),
+    "an object moves to another key": history(
+        put(1, "a", 5, key="k"), sent(1, "a"), effect(2, "a"), ok(3, "a"), put(4, "b", 1), sent(4, "b"), effect(5, "b"),
+        ok(6, "b"),
+    ),
+    "and back": history(
+        put(1, "a", 5, key="k"), put(2, "b", 1), sent(2, "b"), effect(3, "b"), ok(4, "b"), sent(5, "a"), effect(6, "a")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_no_false_alarm(name: str) -> None:
+    """No course of events that the guarantees allow is taken for their breach."""
+    assert [(str(v), v.lines) for v in judge(GOOD[name])] == []
