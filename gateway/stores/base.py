@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 LAZY_FLUSH_S = 0.2
@@ -113,6 +114,36 @@ class Start:
     """For people: why it is unclean; empty when clean."""
 
 
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Who a database is, towards the buckets that it rules (the bucket's record)."""
+
+    database: str
+    """Drawn when the database was made, and anew when it was restored."""
+    generation: int
+    """0 at first; higher than that of each database whose floors it has rebuilt, or whose backup it is (R10)."""
+    run: str
+    """Drawn at each start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a database knows of a bucket that it rules, or is about to rule."""
+
+    bucket: str
+    claim: str | None = None
+    """None: it rules. Else its floors have to be rebuilt, and what is fenced there is refused until they are: the nonce
+    of the record by which it has claimed the bucket, or `RESTORED`."""
+    after: str | None = None
+    """The rebuild has dealt with all objects up to this key; None before the first."""
+    objects: int = 0
+    """How many those were."""
+
+
+RESTORED = "restored"
+"""The claim to a bucket that the database ruled when the backup was made that it has been restored from."""
+
+
 class Store(Protocol):
     """Floors, bindings, owners and history, durable."""
 
@@ -201,6 +232,48 @@ class Store(Protocol):
     async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
         """Record `fence_key` as the owner of the object if it has none, or its owner is still `instead_of`;
         answer the owner after that. Of two who claim at once, one finds the other."""
+        ...
+
+    @property
+    def authority(self) -> Authority:
+        """Who this database is; from `start` on."""
+        ...
+
+    async def raise_generation(self, above: int) -> Authority:
+        """Make the generation higher than it was, and than `above`. StoreUnavailable beyond the highest there is."""
+        ...
+
+    async def knows_run(self, run: str) -> bool:
+        """Whether `run` was a run of this very database. A copy made before it began does not know it."""
+        ...
+
+    async def ruling(self, bucket: str) -> Ruling | None:
+        """What is known of a bucket; None: nothing."""
+        ...
+
+    async def rulings(self) -> list[Ruling]:
+        """All of them, by bucket."""
+        ...
+
+    async def rule(self, bucket: str) -> None:
+        """This database rules the bucket: its floors are complete."""
+        ...
+
+    async def begin_rebuild(self, bucket: str, claim: str) -> None:
+        """From now on the floors of the bucket have to be rebuilt, from its first object."""
+        ...
+
+    async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
+        """All objects up to `after` have been dealt with, if the rebuild is still that of `claim`."""
+        ...
+
+    async def forget_bucket(self, bucket: str) -> None:
+        """The bucket is no more."""
+        ...
+
+    async def backup(self, file: Path) -> None:
+        """Write a consistent copy of what is committed to a new file, mode 600, durably. Whoever starts it is another
+        database of the next generation, which rules nothing. StoreUnavailable where the store is in no file."""
         ...
 
     async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:

@@ -10,11 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from gateway.stores.base import Event, Fence, Start, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import Authority, Event, Fence, Ruling, Start, StoreUnavailable, Upload, UploadState
 from gateway.stores.rules import (
     HISTORY_KEPT,
     handed_over,
+    next_generation,
     raised,
     require_text,
     require_token,
@@ -27,9 +29,10 @@ _UploadId = tuple[str, str, str]
 
 
 class MemoryStore:
-    """Implements `gateway.stores.base.Store`. `clock` gives wall-clock time in seconds since the epoch."""
+    """Implements `gateway.stores.base.Store`. `clock` gives wall-clock time in seconds since the epoch; two stores with
+    the same `name` pass for one database."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, name: str = "memory") -> None:
         self._clock = clock
         self._running = False
         self._clean = True
@@ -39,6 +42,9 @@ class MemoryStore:
         self._serial = 0
         self._uploads: dict[_UploadId, Upload] = {}
         self._owners: dict[tuple[str, str], str] = {}
+        self._authority = Authority(name, 0, "")
+        self._runs: set[str] = set()
+        self._rulings: dict[str, Ruling] = {}
 
     # --- beginning and end ----------------------------------------------------------------------------------
 
@@ -49,6 +55,8 @@ class MemoryStore:
         if self._rules_digest not in (None, rules_digest):
             reasons.append("the fencing rules have changed")
         self._running, self._clean, self._rules_digest = True, False, rules_digest
+        self._authority = replace(self._authority, run=f"run {len(self._runs) + 1}")
+        self._runs.add(self._authority.run)
         return Start(clean=not reasons, reason="; ".join(reasons))
 
     async def stop(self, *, clean: bool) -> None:
@@ -183,6 +191,50 @@ class MemoryStore:
         if this not in self._owners or self._owners[this] == instead_of:
             self._owners[this] = fence_key
         return self._owners[this]
+
+    # --- who rules a bucket -----------------------------------------------------------------------------------
+
+    @property
+    def authority(self) -> Authority:
+        return self._authority
+
+    async def raise_generation(self, above: int) -> Authority:
+        self._require_running()
+        self._authority = replace(self._authority, generation=next_generation(self._authority.generation, above))
+        return self._authority
+
+    async def knows_run(self, run: str) -> bool:
+        self._require_running()
+        return run in self._runs
+
+    async def ruling(self, bucket: str) -> Ruling | None:
+        self._require_running()
+        return self._rulings.get(bucket)
+
+    async def rulings(self) -> list[Ruling]:
+        self._require_running()
+        return sorted(self._rulings.values(), key=lambda ruling: ruling.bucket)
+
+    async def rule(self, bucket: str) -> None:
+        self._require_running()
+        self._rulings[require_text(bucket)] = Ruling(bucket)
+
+    async def begin_rebuild(self, bucket: str, claim: str) -> None:
+        self._require_running()
+        self._rulings[require_text(bucket)] = Ruling(bucket, claim)
+
+    async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
+        self._require_running()
+        known = self._rulings.get(bucket)
+        if known is not None and known.claim == claim:
+            self._rulings[bucket] = Ruling(bucket, claim, require_text(after), objects)
+
+    async def forget_bucket(self, bucket: str) -> None:
+        self._require_running()
+        self._rulings.pop(bucket, None)
+
+    async def backup(self, file: Path) -> None:
+        raise StoreUnavailable("what is kept in memory has no backup")
 
 
 def _id_of(upload: Upload) -> _UploadId:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.stores.base import Event, Fence
+from gateway.stores.base import Event, Fence, StoreUnavailable
 
 MAX_TOKEN = 2**63 - 1
+MAX_GENERATION = 2**23 - 1
+"""Each generation has 2^40 tokens for its leases (R10)."""
 HISTORY_KEPT = 200
 """So many events of a key are always kept; older ones are forgotten sooner or later."""
 
@@ -42,6 +44,14 @@ def storable(event: Event) -> Event:
 
 def _readable(text: str) -> str:
     return text.encode(errors="replace").decode()
+
+
+def next_generation(generation: int, above: int) -> int:
+    """The generation after `generation` and after `above`. Raises `StoreUnavailable` where there is none."""
+    following = max(generation, above) + 1
+    if following > MAX_GENERATION:
+        raise StoreUnavailable(f"there is no generation after {MAX_GENERATION}")
+    return following
 
 
 def raised(fence: Fence, token: int, at: float) -> Fence:

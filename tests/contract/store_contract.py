@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import Event, EventKind, Fence, Ruling, Store, StoreUnavailable, Upload, UploadState
+from gateway.stores.rules import MAX_GENERATION
 
 MAX = 2**63 - 1
 RULES = "rules-1"
@@ -518,3 +519,79 @@ class StoreContract:
         assert all(isinstance(outcome, Fence) for outcome in outcomes[1::2])
         for number in range(1, 20, 2):
             assert (await store.fence(f"job-{number}")).floor == 5
+
+    # --- who rules a bucket -----------------------------------------------------------------------------------
+
+    async def test_a_database_stays_who_it_is_and_knows_its_runs(self, open_store: OpenStore) -> None:
+        """Over a restart the identity stays; the run is another, and the earlier one is remembered."""
+        store = await open_store()
+        await store.start(RULES)
+        first = store.authority
+        await store.stop(clean=True)
+        store = await open_store()
+        await store.start(RULES)
+        second = store.authority
+        assert (second.database, second.generation) == (first.database, first.generation) == (first.database, 0)
+        assert second.run != first.run
+        assert await store.knows_run(first.run)
+        assert await store.knows_run(second.run)
+        assert not await store.knows_run("of another")
+        await store.stop(clean=True)
+
+    async def test_the_generation_only_rises(self, open_store: OpenStore) -> None:
+        """By one at least, above what is named, durably, and never past the last."""
+        store = await open_store()
+        await store.start(RULES)
+        assert (await store.raise_generation(0)).generation == 1
+        assert (await store.raise_generation(7)).generation == 8
+        assert (await store.raise_generation(3)).generation == 9
+        with pytest.raises(StoreUnavailable, match="no generation after"):
+            await store.raise_generation(MAX_GENERATION)
+        assert store.authority.generation == 9
+        await store.stop(clean=True)
+        store = await open_store()
+        await store.start(RULES)
+        assert store.authority.generation == 9
+        await store.stop(clean=True)
+
+    async def test_a_rebuild_goes_on_where_it_was(self, open_store: OpenStore) -> None:
+        """How far it has come is kept over a restart, until the bucket is ruled."""
+        store = await open_store()
+        await store.start(RULES)
+        assert await store.ruling("b") is None
+        await store.begin_rebuild("b", "claim-1")
+        await store.advance_rebuild("b", "claim-1", "k500", 500)
+        await store.stop(clean=False)
+        store = await open_store()
+        await store.start(RULES)
+        assert await store.ruling("b") == Ruling("b", "claim-1", "k500", 500)
+        await store.rule("b")
+        assert await store.ruling("b") == Ruling("b")
+        await store.stop(clean=True)
+
+    async def test_a_rebuild_of_another_claim_advances_nothing(self, store: Store) -> None:
+        """Nor does one of a bucket that is ruled, or that nobody has claimed."""
+        await store.begin_rebuild("b", "claim-2")
+        await store.advance_rebuild("b", "claim-1", "k500", 500)
+        assert await store.ruling("b") == Ruling("b", "claim-2")
+        await store.rule("b")
+        await store.advance_rebuild("b", "claim-2", "k500", 500)
+        assert await store.ruling("b") == Ruling("b")
+        await store.advance_rebuild("c", "claim-1", "k500", 500)
+        assert await store.ruling("c") is None
+
+    async def test_a_rebuild_begins_anew_with_a_new_claim(self, store: Store) -> None:
+        """What an earlier one has seen says nothing of what was written under another authority since."""
+        await store.begin_rebuild("b", "claim-1")
+        await store.advance_rebuild("b", "claim-1", "k500", 500)
+        await store.begin_rebuild("b", "claim-2")
+        assert await store.ruling("b") == Ruling("b", "claim-2")
+
+    async def test_buckets_are_listed_and_forgotten(self, store: Store) -> None:
+        """In their order; one that is deleted is as if it had never been."""
+        await store.rule("b")
+        await store.begin_rebuild("a", "claim-1")
+        assert await store.rulings() == [Ruling("a", "claim-1"), Ruling("b")]
+        await store.forget_bucket("a")
+        await store.forget_bucket("never seen")
+        assert await store.rulings() == [Ruling("b")]

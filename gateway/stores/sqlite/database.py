@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiosqlite
 
-from gateway.stores.base import Start, StoreUnavailable
+from gateway.stores.base import RESTORED, Authority, Start, StoreUnavailable
+from gateway.stores.rules import next_generation
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.migrations import MIGRATIONS, script
 
 _CLEAN = "clean"
 _RULES_DIGEST = "rules_digest"
+_DATABASE, _GENERATION = "database", "generation"
+BACKUP = "backup"
+"""In a file that is a backup, and has not been started yet: when it was made."""
 _OLDEST_SQLITE = (3, 35, 0)
 """The first with RETURNING."""
 
@@ -49,7 +54,7 @@ def make_file(path: Path) -> None:
     """Make the database's directory (mode 700) and an empty file (mode 600) where they are missing."""
     make_directory(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def make_directory(path: Path) -> None:
@@ -58,10 +63,11 @@ def make_directory(path: Path) -> None:
         return
     make_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make what has been made, renamed or removed in a directory durable."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
@@ -92,10 +98,11 @@ async def connect_reader(path: Path) -> aiosqlite.Connection:
 
     It cannot checkpoint either: two connections that do can lose commits in SQLite before 3.51.3
     (https://sqlite.org/wal.html)."""
-    return await aiosqlite.connect(_read_only(path), uri=True, isolation_level=None)
+    return await aiosqlite.connect(read_only(path), uri=True, isolation_level=None)
 
 
-def _read_only(path: Path) -> str:
+def read_only(path: Path) -> str:
+    """The URI of a database that is only to be read."""
     return f"{path.absolute().as_uri()}?mode=ro"
 
 
@@ -117,20 +124,50 @@ async def _schema_version(connection: aiosqlite.Connection, path: Path) -> int:
     return version
 
 
-async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Start:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that has begun."""
+
+    start: Start
+    authority: Authority
+
+
+async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Run:
     """Read how the last run ended, check the file if it ended badly, and durably begin a new run."""
     meta: dict[str, str] = dict(await connection.execute_fetchall(sql.META))  # type: ignore[arg-type]
     reasons = []
-    if meta and _CLEAN not in meta:
+    has_served = _RULES_DIGEST in meta
+    if has_served and _CLEAN not in meta:
         reasons.append("the last run did not stop cleanly")
         await _check_integrity(connection)
-    if meta and meta[_RULES_DIGEST] != rules_digest:
+    if has_served and meta[_RULES_DIGEST] != rules_digest:
         reasons.append("the fencing rules have changed")
     await connection.execute(sql.BEGIN)
+    database, generation = meta[_DATABASE], int(meta[_GENERATION])
+    if BACKUP in meta:
+        reasons = [f"the database has been restored from a backup of {meta[BACKUP]}"]
+        generation = next_generation(generation, 0)
+        database = await _become_another(connection, generation)
     await connection.execute(sql.REMOVE_META, {"name": _CLEAN})
     await connection.execute(sql.WRITE_META, {"name": _RULES_DIGEST, "value": rules_digest})
+    run = str(await _scalar(connection, sql.ADD_RUN))
     await connection.execute(sql.COMMIT)
-    return Start(clean=not reasons, reason="; ".join(reasons))
+    return Run(Start(clean=not reasons, reason="; ".join(reasons)), Authority(database, generation, run))
+
+
+async def _become_another(connection: aiosqlite.Connection, generation: int) -> str:
+    """A restored database is not the one that wrote the buckets' records: it rules nothing until it has rebuilt.
+    Answers its new identity."""
+    await write_generation(connection, generation)
+    await connection.execute(sql.FORGET_RUNS)
+    await connection.execute(sql.CLAIM_ALL, (RESTORED,))
+    await connection.execute(sql.REMOVE_META, {"name": BACKUP})
+    return str(await _scalar(connection, sql.NEW_IDENTITY))
+
+
+async def write_generation(connection: aiosqlite.Connection, generation: int) -> None:
+    """Part of a transaction."""
+    await connection.execute(sql.WRITE_META, {"name": _GENERATION, "value": str(generation)})
 
 
 async def leave_clean_mark(connection: aiosqlite.Connection) -> None:

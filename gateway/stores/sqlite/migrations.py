@@ -56,7 +56,23 @@ CREATE TABLE owner (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST,)
+_SECOND = """
+INSERT INTO meta (name, value) VALUES ('database', lower(hex(randomblob(16)))), ('generation', 0);
+
+CREATE TABLE run (
+    id TEXT PRIMARY KEY
+) WITHOUT ROWID;
+
+CREATE TABLE ruling (
+    bucket     TEXT PRIMARY KEY,
+    claim      TEXT,
+    after      TEXT,
+    objects    INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+"""Who the database is, its runs, and the buckets that it rules."""
+
+MIGRATIONS = (_FIRST, _SECOND)
 
 
 def script(version: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.stores.base import Event, EventKind, Fence, Upload, UploadState
+from gateway.stores.base import Event, EventKind, Fence, Ruling, Upload, UploadState
 
 Row = Sequence[Any]
 Values = Sequence[Any] | Mapping[str, Any]
@@ -170,6 +170,30 @@ CLAIM = """
 INSERT INTO owner (bucket, object_key, fence_key) VALUES (:bucket, :object_key, :fence_key)
 ON CONFLICT (bucket, object_key) DO UPDATE SET fence_key = excluded.fence_key WHERE owner.fence_key = :instead_of
 """
+
+# --- who rules a bucket ---------------------------------------------------------------------------------------
+
+ADD_RUN = "INSERT INTO run (id) VALUES (lower(hex(randomblob(16)))) RETURNING id"
+KNOWN_RUN = "SELECT 1 FROM run WHERE id = ?"
+
+_RULING = "bucket, claim, after, objects"
+RULING = f"SELECT {_RULING} FROM ruling WHERE bucket = ?"
+RULINGS = f"SELECT {_RULING} FROM ruling ORDER BY bucket"
+WRITE_RULING = f"""
+INSERT INTO ruling ({_RULING}) VALUES (:bucket, :claim, NULL, 0)
+ON CONFLICT (bucket) DO UPDATE SET claim = excluded.claim, after = NULL, objects = 0
+"""
+ADVANCE_REBUILD = "UPDATE ruling SET after = :after, objects = :objects WHERE bucket = :bucket AND claim = :claim"
+FORGET_BUCKET = "DELETE FROM ruling WHERE bucket = ?"
+
+NEW_IDENTITY = "UPDATE meta SET value = lower(hex(randomblob(16))) WHERE name = 'database' RETURNING value"
+FORGET_RUNS = "DELETE FROM run"
+CLAIM_ALL = "UPDATE ruling SET claim = ?, after = NULL, objects = 0"
+
+
+def ruling_of(row: Row) -> Ruling:
+    return Ruling(*row)
+
 
 # --- the database about itself ------------------------------------------------------------------------------
 

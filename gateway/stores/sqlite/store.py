@@ -17,9 +17,10 @@ from pathlib import Path
 
 import aiosqlite
 
-from gateway.stores.base import Event, Fence, Start, StoreUnavailable, Upload, UploadState
-from gateway.stores.rules import raised, require_text, require_token, sealed, shadowed, storable
+from gateway.stores.base import Authority, Event, Fence, Ruling, Start, StoreUnavailable, Upload, UploadState
+from gateway.stores.rules import next_generation, raised, require_text, require_token, sealed, shadowed, storable
 from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite.backup import write_backup
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import (
     begin_run,
@@ -29,6 +30,7 @@ from gateway.stores.sqlite.database import (
     make_directory,
     make_file,
     unavailable,
+    write_generation,
 )
 from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.lock import FileLock
@@ -56,6 +58,7 @@ class SqliteStore:
         self._connections = contextlib.AsyncExitStack()
         self._open_reader: aiosqlite.Connection | None = None
         self._open_writer: Writer | None = None
+        self._authority: Authority | None = None
 
     # --- beginning and end ----------------------------------------------------------------------------------
 
@@ -68,7 +71,7 @@ class SqliteStore:
             await asyncio.to_thread(make_file, self._path)
             connection = await connect_writer(self._path)
             self._connections.push_async_callback(connection.close)
-            start = await begin_run(connection, rules_digest)
+            run = await begin_run(connection, rules_digest)
             reader = await connect_reader(self._path)
             self._connections.push_async_callback(reader.close)
         except (sqlite3.Error, OSError) as error:
@@ -81,7 +84,8 @@ class SqliteStore:
         self._open_writer = Writer(
             connection, self._fences, self._lazy, on_failure=self._forget_rows, clock=self._clock
         )
-        return start
+        self._authority = run.authority
+        return run.start
 
     async def stop(self, *, clean: bool) -> None:
         """See Store. Closes and unlocks in any case; StoreUnavailable if something could not be written."""
@@ -240,6 +244,61 @@ class SqliteStore:
             return str(owner)
 
         return await self._writer.change_rows(claim, lambda _: self._owners.forget(this))
+
+    # --- who rules a bucket -----------------------------------------------------------------------------------
+
+    @property
+    def authority(self) -> Authority:
+        if self._authority is None:
+            raise StoreUnavailable("the store has not been started")
+        return self._authority
+
+    async def raise_generation(self, above: int) -> Authority:
+        async def write(connection: aiosqlite.Connection) -> Authority:
+            authority = replace(self.authority, generation=next_generation(self.authority.generation, above))
+            await write_generation(connection, authority.generation)
+            return authority
+
+        def committed(authority: Authority) -> None:
+            self._authority = authority
+
+        return await self._writer.change_rows(write, committed)
+
+    async def knows_run(self, run: str) -> bool:
+        return bool(await self._fetch(sql.KNOWN_RUN, (run,)))
+
+    async def ruling(self, bucket: str) -> Ruling | None:
+        for row in await self._fetch(sql.RULING, (bucket,)):
+            return sql.ruling_of(row)
+        return None
+
+    async def rulings(self) -> list[Ruling]:
+        return [sql.ruling_of(row) for row in await self._fetch(sql.RULINGS, ())]
+
+    async def rule(self, bucket: str) -> None:
+        await self._write_ruling(bucket, None)
+
+    async def begin_rebuild(self, bucket: str, claim: str) -> None:
+        await self._write_ruling(bucket, require_text(claim))
+
+    async def _write_ruling(self, bucket: str, claim: str | None) -> None:
+        values = {"bucket": require_text(bucket), "claim": claim}
+        await self._writer.change_rows(partial(_execute, sql.WRITE_RULING, values))
+
+    async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
+        values = {"bucket": bucket, "claim": claim, "after": require_text(after), "objects": objects}
+        await self._writer.change_rows(partial(_execute, sql.ADVANCE_REBUILD, values))
+
+    async def forget_bucket(self, bucket: str) -> None:
+        await self._writer.change_rows(partial(_execute, sql.FORGET_BUCKET, (bucket,)))
+
+    async def backup(self, file: Path) -> None:
+        if self._open_reader is None:
+            raise StoreUnavailable("the store is closed")
+        try:
+            await asyncio.to_thread(write_backup, self._path, file, self._clock())
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(error) from error
 
     # --- inside ---------------------------------------------------------------------------------------------
 

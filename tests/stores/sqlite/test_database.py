@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -12,7 +13,7 @@ import pytest
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore, database
 from gateway.stores.sqlite.database import connect_reader, connect_writer
-from gateway.stores.sqlite.migrations import MIGRATIONS
+from gateway.stores.sqlite.migrations import MIGRATIONS, script
 from tests.stores.sqlite.conftest import Spawn
 
 
@@ -145,7 +146,7 @@ async def test_a_newer_schema_is_left_alone(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 999")
     connection.close()
-    assert "has schema 999, this gateway knows 1: run the release that wrote it" in await refused(path)
+    assert f"has schema 999, this gateway knows {len(MIGRATIONS)}: run the release that wrote it" in await refused(path)
 
 
 async def test_another_programs_database_is_left_alone(path: Path) -> None:
@@ -205,10 +206,29 @@ async def test_an_old_sqlite_is_told(path: Path, monkeypatch: pytest.MonkeyPatch
         await SqliteStore(path).start("rules")
 
 
+async def test_a_database_of_the_first_schema_learns_who_it_is(path: Path) -> None:
+    """An upgrade keeps the floors, gives an identity that stays, and starts as cleanly as it was left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(script(1))
+        connection.execute("INSERT INTO meta VALUES ('rules_digest', 'rules'), ('clean', 'yes')")
+        connection.execute("INSERT INTO fence VALUES ('job', 34, 34, 0, 0, 0)")
+    found = []
+    for _ in range(2):
+        store = SqliteStore(path)
+        assert (await store.start("rules")).clean
+        assert (await store.fence("job")).floor == 34
+        found.append((store.authority.database, store.authority.generation))
+        await store.stop(clean=True)
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 32
+    assert found[0][1] == 0
+
+
 async def test_a_failed_migration_leaves_the_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is whole or not at all: the next attempt begins where this one did."""
     await start_and_stop(path)
-    steps = (MIGRATIONS[0], "CREATE TABLE half (x); CREATE TABLE fence (x);")
+    steps = (*MIGRATIONS, "CREATE TABLE half (x); CREATE TABLE fence (x);")
     monkeypatch.setattr(database, "MIGRATIONS", steps)
     monkeypatch.setattr("gateway.stores.sqlite.migrations.MIGRATIONS", steps)
     assert "fence already exists" in await refused(path)

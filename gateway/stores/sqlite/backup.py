@@ -1,0 +1,205 @@
+"""Backups: a consistent copy of a database that is in use, and a copy put in the place of a database that is not.
+
+A backup is marked as one. Whoever starts it is another database of the next generation, which rules no bucket until it
+has rebuilt the floors from the objects: a copy knows nothing of what has happened since.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
+from gateway.stores.sqlite.lock import FileLock
+from gateway.stores.sqlite.migrations import MIGRATIONS, script
+
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+
+_TAKE_OVER_FENCES = """
+INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at)
+SELECT key, floor, completed_floor, sealed_token, shadow_floor, raised_at FROM replaced.fence WHERE true
+ON CONFLICT (key) DO UPDATE SET
+    floor = max(floor, excluded.floor), completed_floor = max(completed_floor, excluded.completed_floor),
+    sealed_token = max(sealed_token, excluded.sealed_token), shadow_floor = max(shadow_floor, excluded.shadow_floor),
+    raised_at = max(raised_at, excluded.raised_at)
+WHERE excluded.floor > floor OR excluded.completed_floor > completed_floor
+   OR excluded.sealed_token > sealed_token OR excluded.shadow_floor > shadow_floor
+"""
+_TAKE_OVER_RULINGS = """
+INSERT INTO ruling (bucket, claim, after, objects) SELECT bucket, claim, NULL, 0 FROM replaced.ruling WHERE true
+ON CONFLICT DO NOTHING
+"""
+_TAKE_OVER_GENERATION = """
+UPDATE meta SET value = max(CAST(value AS INTEGER),
+    (SELECT CAST(value AS INTEGER) FROM replaced.meta WHERE name = 'generation'))
+WHERE name = 'generation'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is in a database file, for people."""
+
+    made: str
+    """When the backup was made; empty where the file is none."""
+    keys: int
+    generation: int
+    buckets: tuple[str, ...]
+    """Those that the database ruled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has done."""
+
+    contents: Contents
+    raised: int | None
+    """How many keys have been taken over from the database that was replaced, since it knew them higher or alone; None
+    if there was none, or if it could not be read."""
+    kept: Path | None
+    """Where that database lies now."""
+    unreadable: str | None
+    """Why it could not be read."""
+
+
+def write_backup(source: Path, file: Path, now: float) -> None:
+    """Copy what is committed in `source`, which may be in use, to `file`, which must not exist, and sync it. Raises
+    sqlite3.Error, OSError."""
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(read_only(source), uri=True)) as connection:
+        # One read transaction; the writer goes on meanwhile (https://sqlite.org/lang_vacuum.html#vacuuminto).
+        connection.execute("VACUUM INTO ?", (str(file),))
+    _mark(file, datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"))
+    _sync(file)
+
+
+def contents_of(file: Path) -> Contents:
+    """Read a file whole and say what is in it. Raises `StoreUnavailable` where it is no sound database of ours."""
+    if not file.is_file():
+        raise StoreUnavailable(f"{file} is not a file")
+    try:
+        with closing(sqlite3.connect(read_only(file), uri=True)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if not version or "fence" not in tables:
+                raise StoreUnavailable(f"{file} is not a database of this gateway")
+            if version > len(MIGRATIONS):
+                raise StoreUnavailable(f"{file} has schema {version}, this gateway knows {len(MIGRATIONS)}")
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise StoreUnavailable(f"{file} is damaged ({found})")
+            meta = dict(connection.execute(sql.META))
+            (keys,) = connection.execute("SELECT count(*) FROM fence").fetchone()
+            rulings = connection.execute(sql.RULINGS) if "ruling" in tables else ()
+            buckets = tuple(bucket for bucket, *_ in rulings)
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"{file} cannot be read ({error})") from error
+    return Contents(meta.get(BACKUP, ""), keys, int(meta.get("generation", 0)), buckets)
+
+
+def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
+    """Put a copy of `file` in the place of `target`, whose gateway must not run. What is there already is replaced only
+    with `force`: it is kept beside, and no floor of it is lost as far as it can be read.
+
+    Raises `StoreLocked`, `StoreUnavailable`, `FileExistsError`; then `target` is as it was."""
+    contents = contents_of(file)
+    make_directory(target.parent)
+    lock = FileLock(target.with_name(target.name + ".lock"))
+    lock.acquire()
+    try:
+        if target.exists() and target.stat().st_size and not force:
+            raise FileExistsError(_in_the_way(target))
+        new = target.with_name(target.name + ".restoring")
+        _remove(new)
+        try:
+            _copy(file, new)
+            _mark(new, contents.made or "an unknown moment")
+            raised, unreadable = _take_over(target, new)
+            _sync(new)
+            kept = _put_aside(target, now)
+            new.replace(target)
+        finally:
+            _remove(new)
+        sync_directory(target.parent)
+    except sqlite3.Error as error:
+        raise unavailable(error) from error
+    finally:
+        lock.release()
+    return Restored(contents, raised, kept, unreadable)
+
+
+def _in_the_way(target: Path) -> str:
+    try:
+        there = contents_of(target)
+    except StoreUnavailable as error:
+        return f"{target} exists, and cannot be used: {error}"
+    return f"{target} exists, with {there.keys} keys"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A copy of what is committed, which a bare file may hold in its log."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(read_only(source), uri=True)) as connection:
+        connection.execute("VACUUM INTO ?", (str(target),))
+
+
+def _mark(file: Path, made: str) -> None:
+    """Bring a copy to the present schema, and mark it as a backup."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for step in range(version + 1, len(MIGRATIONS) + 1):
+            connection.executescript(script(step))
+        connection.execute(sql.WRITE_META, {"name": BACKUP, "value": made})
+
+
+def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
+    """No floor falls by a restore: have `new` know what `old` knew. Answers how many keys have changed, and why it
+    could not be read."""
+    if not old.exists() or not old.stat().st_size:
+        return None, None
+    try:
+        contents_of(old)
+        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+            connection.execute("ATTACH ? AS replaced", (str(old),))
+            (version,) = connection.execute("PRAGMA replaced.user_version").fetchone()
+            connection.execute("BEGIN")
+            raised = connection.execute(_TAKE_OVER_FENCES).rowcount
+            if version > 1:
+                connection.execute(_TAKE_OVER_RULINGS)
+                connection.execute(_TAKE_OVER_GENERATION)
+            connection.execute("COMMIT")
+    except (sqlite3.Error, StoreUnavailable) as error:
+        return None, str(error)
+    return raised, None
+
+
+def _put_aside(target: Path, now: float) -> Path | None:
+    if not target.exists():
+        return None
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+    kept = target.with_name(f"{target.name}.replaced-{stamp}")
+    for suffix in ("", *_SIDE_FILES):
+        beside = target.with_name(target.name + suffix)
+        if beside.exists():
+            beside.replace(kept.with_name(kept.name + suffix))
+    return kept
+
+
+def _remove(file: Path) -> None:
+    for suffix in ("", *_SIDE_FILES):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(file.parent)

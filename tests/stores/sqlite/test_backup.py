@@ -1,0 +1,149 @@
+"""Backups of a database in use, and what becomes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.stores.base import RESTORED, Ruling, StoreLocked, StoreUnavailable
+from gateway.stores.sqlite import SqliteStore
+from gateway.stores.sqlite.backup import contents_of, restore, write_backup
+
+NOW = 1_700_000_000.0
+MADE = "2023-11-14T22:13:20Z"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.db"
+
+
+@pytest.fixture
+async def backup(path: Path, tmp_path: Path) -> Path:
+    """A backup that knows the floor 34 and two buckets, made while its database was in use; that went on to 40."""
+    store = SqliteStore(path, clock=lambda: NOW)
+    await store.start("rules")
+    await store.raise_floor("job", 34)
+    await store.rule("a")
+    await store.rule("b")
+    file = tmp_path / "backup.db"
+    await store.backup(file)
+    await store.raise_floor("job", 40)
+    await store.raise_floor("later", 5)
+    await store.raise_generation(6)
+    await store.stop(clean=True)
+    return file
+
+
+async def test_a_backup_of_a_database_in_use_holds_what_is_committed(backup: Path) -> None:
+    """One whole file, for its owner's eyes, that needs no log beside it."""
+    contents = contents_of(backup)
+    assert (contents.made, contents.keys, contents.generation, contents.buckets) == (MADE, 1, 0, ("a", "b"))
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert [p.name for p in backup.parent.glob("backup.db*")] == ["backup.db"]
+
+
+async def test_a_backup_never_replaces_a_file(path: Path, backup: Path) -> None:
+    """The last good one is not lost to a mistyped name."""
+    before = backup.read_bytes()
+    with pytest.raises(FileExistsError):
+        write_backup(path, backup, NOW)
+    assert backup.read_bytes() == before
+
+
+async def test_a_restored_database_is_another(backup: Path, tmp_path: Path) -> None:
+    """It has the floors, another identity, the next generation, no earlier runs; it rules no bucket, is not clean."""
+    target = tmp_path / "elsewhere" / "gateway.db"
+    with contextlib.closing(sqlite3.connect(backup)) as connection:
+        ((database,),) = connection.execute("SELECT value FROM meta WHERE name = 'database'")
+        ((run,),) = connection.execute("SELECT id FROM run")
+    restored = restore(backup, target, NOW, force=False)
+    assert (restored.contents.keys, restored.raised, restored.kept) == (1, None, None)
+    store = SqliteStore(target)
+    start = await store.start("rules")
+    assert not start.clean
+    assert start.reason == f"the database has been restored from a backup of {MADE}"
+    assert (await store.fence("job")).floor == 34
+    assert store.authority.database != database
+    assert store.authority.generation == 1
+    assert not await store.knows_run(run)
+    assert await store.rulings() == [Ruling("a", RESTORED), Ruling("b", RESTORED)]
+    first = store.authority
+    await store.stop(clean=True)
+    assert (await store.start("rules")).clean
+    assert (store.authority.database, store.authority.generation) == (first.database, 1)
+    await store.stop(clean=True)
+
+
+async def test_a_backup_put_in_place_by_hand_is_another_too(backup: Path) -> None:
+    """The mark is in the file: who copies it instead of restoring it gets past nothing."""
+    store = SqliteStore(backup)
+    assert not (await store.start("rules")).clean
+    assert store.authority.generation == 1
+    assert await store.ruling("a") == Ruling("a", RESTORED)
+    await store.stop(clean=True)
+
+
+async def test_a_database_in_use_is_never_replaced(path: Path, backup: Path) -> None:
+    """Not even by force."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    for force in (False, True):
+        with pytest.raises(StoreLocked, match="in use by process"):
+            restore(backup, path, NOW, force=force)
+    assert (await store.fence("job")).floor == 40
+    await store.stop(clean=True)
+
+
+async def test_a_database_is_replaced_by_force_alone_and_no_floor_falls(path: Path, backup: Path) -> None:
+    """What the replaced one knew higher, or alone, is taken over; it is kept beside, and the generation is above it."""
+    with pytest.raises(FileExistsError, match="exists, with 2 keys"):
+        restore(backup, path, NOW, force=False)
+    restored = restore(backup, path, NOW, force=True)
+    assert restored.raised == 2
+    assert restored.kept is not None
+    assert contents_of(restored.kept).keys == 2
+    store = SqliteStore(path)
+    await store.start("rules")
+    assert (await store.fence("job")).floor == 40
+    assert (await store.fence("later")).floor == 5
+    assert store.authority.generation == 8
+    await store.stop(clean=True)
+
+
+async def test_a_damaged_database_is_replaced_and_told(path: Path, backup: Path) -> None:
+    """Its floors cannot be taken over: the answer says so, and why."""
+    path.write_bytes(b"SQLite format 3\x00" + b"\x07" * 9000)
+    restored = restore(backup, path, NOW, force=True)
+    assert restored.raised is None
+    assert "cannot be read" in (restored.unreadable or "")
+    store = SqliteStore(path)
+    await store.start("rules")
+    assert (await store.fence("job")).floor == 34
+    await store.stop(clean=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 100])
+async def test_what_is_no_backup_is_refused(path: Path, tmp_path: Path, content: bytes) -> None:
+    """Before anything is touched."""
+    file = tmp_path / "backup.db"
+    file.write_bytes(content)
+    with pytest.raises(StoreUnavailable):
+        restore(file, path, NOW, force=True)
+    assert not path.exists()
+
+
+async def test_a_copy_of_a_stopped_database_can_be_restored(path: Path, backup: Path, tmp_path: Path) -> None:
+    """A plain copy of the file is as good as a backup, and as little the same database."""
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(path.read_bytes())
+    restore(copy, tmp_path / "new.db", NOW, force=False)
+    store = SqliteStore(tmp_path / "new.db")
+    assert "restored" in (await store.start("rules")).reason
+    assert (await store.fence("job")).floor == 40
+    assert store.authority.generation == 8
+    await store.stop(clean=True)
