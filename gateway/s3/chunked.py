@@ -44,6 +44,16 @@ def framing_fault() -> S3Error:
     return S3Error("IncompleteBody", "The request body terminated unexpectedly")
 
 
+def length_fault(promised: int, provided: int) -> S3Error:
+    """The payload is not as long as the head says."""
+    return S3Error(
+        "IncompleteBody",
+        "You did not provide the number of bytes specified by the Content-Length HTTP header",
+        NumberBytesExpected=str(promised),
+        NumberBytesProvided=str(provided),
+    )
+
+
 def trailer_fault() -> S3Error:
     """The trailer is not what the head announced."""
     return S3Error(
@@ -63,10 +73,13 @@ def _signature_fault() -> S3Error:
 class ChunkDecoder:
     """Takes frames off, verifying each signature at the end of what it signs.
 
+    `length` is that of the payload: the head of a frame that goes beyond it is a fault, wherever the body is cut.
     `signer` is None where frames are unsigned; `trailer` is the algorithm of the checksum that was announced,
     `sign_trailer` says that the trailer bears a signature. After an error it must not be used again."""
 
-    def __init__(self, signer: ChunkSigner | None, trailer: str | None, *, sign_trailer: bool) -> None:
+    def __init__(self, length: int, signer: ChunkSigner | None, trailer: str | None, *, sign_trailer: bool) -> None:
+        self._length = length
+        self._framed = 0
         self._signer = signer
         self._expect = _Expect.HEAD
         self._line = bytearray()
@@ -138,6 +151,9 @@ class ChunkDecoder:
         if head is None:
             raise framing_fault()
         self._left = int(head[1], 16)
+        self._framed += self._left
+        if self._framed > self._length:
+            raise length_fault(self._length, self._framed)
         if self._signer is not None:
             self._claimed = head[2].decode()
         if self._left:

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache
 
 from gateway.s3 import checksums
-from gateway.s3.chunked import CHECKSUM_PREFIX, ChunkDecoder, TrailerEncoder, framing_fault
+from gateway.s3.chunked import CHECKSUM_PREFIX, ChunkDecoder, TrailerEncoder, framing_fault, length_fault
 from gateway.s3.errors import S3Error
 from gateway.s3.request import Headers
 from gateway.s3.sigv4 import ChunkSigner
@@ -189,7 +189,9 @@ class PayloadDecoder:
         self._received = 0
         self._fault: S3Error | None = None
         self._frames = (
-            ChunkDecoder(chunk_signer, spec.trailer, sign_trailer=mode is PayloadMode.SIGNED_CHUNKS_TRAILER)
+            ChunkDecoder(
+                spec.length, chunk_signer, spec.trailer, sign_trailer=mode is PayloadMode.SIGNED_CHUNKS_TRAILER
+            )
             if mode.chunked
             else None
         )
@@ -221,7 +223,7 @@ class PayloadDecoder:
                 for update in self._updates:
                     update(piece)
             if self._received > self.spec.length:
-                raise self._wrong_length()
+                raise length_fault(self.spec.length, self._received)
         except S3Error as fault:
             self._fault = fault
             raise
@@ -242,7 +244,7 @@ class PayloadDecoder:
         if self._frames is not None and not self._frames.ended:
             raise framing_fault()
         if not self.complete:
-            raise self._wrong_length()
+            raise length_fault(spec.length, self._received)
         digests = {algorithm: running.digest() for algorithm, running in self._sums.items()}
         if spec.sha256 is not None and digests["sha256"].hex() != spec.sha256:
             raise S3Error(
@@ -263,14 +265,6 @@ class PayloadDecoder:
         if spec.trailer is not None and self._frames is not None:
             _verify_checksum(spec.trailer, self._frames.checksum, digests)
             self.trailing_checksum = spec.trailer, checksums.encode(digests[spec.trailer])
-
-    def _wrong_length(self) -> S3Error:
-        return S3Error(
-            "IncompleteBody",
-            "You did not provide the number of bytes specified by the Content-Length HTTP header",
-            NumberBytesExpected=str(self.spec.length),
-            NumberBytesProvided=str(self._received),
-        )
 
 
 def _verify_checksum(algorithm: str, claimed: bytes | None, digests: dict[str, bytes]) -> None:

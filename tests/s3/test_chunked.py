@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from botocore.httpchecksum import _CHECKSUM_CLS, AwsChunkedWrapper
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.s3 import checksums
+from gateway.s3.chunked import length_fault
 from gateway.s3.errors import S3Error
 from gateway.s3.payload import PayloadMode, TrailerEncoder
 from tests.s3.bodies import crc32, cut, pass_through, signed_chunks, split, unsigned_chunks, upload
@@ -292,6 +294,16 @@ def test_a_decoded_length_that_is_not_what_comes(mode: PayloadMode) -> None:
             assert passage.fault.elements["NumberBytesExpected"] == str(length)
             assert passage.tail == b""
             assert len(passage.staged) < max(length, 1)
+
+
+@pytest.mark.parametrize("mode", [SIGNED, SIGNED_TRAILER, UNSIGNED])
+def test_a_frame_beyond_the_decoded_length_is_the_first_fault(mode: PayloadMode) -> None:
+    """Whatever else is wrong behind its head, and wherever the body is cut, a frame that is too long is the fault."""
+    sent = upload(mode, HELLO, {"x-amz-decoded-content-length": "10"})
+    spoilt = replace(sent, body=sent.body.replace(b"d\r\n0", b"no frame"))
+    faults = [pass_through(spoilt, split(spoilt.body, size)).fault for size in (1, 7, 1000)]
+    assert [fault and fault.elements for fault in faults] == [length_fault(10, 11).elements] * 3
+    assert spoilt != sent
 
 
 def test_a_chunk_of_any_size_is_not_held() -> None:
