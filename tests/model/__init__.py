@@ -1,0 +1,1 @@
+"""Every interleaving of small cases, explored on the gateway's own decisions (docs/model.md)."""

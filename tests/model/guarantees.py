@@ -1,0 +1,103 @@
+"""G0 to G5, exactly as far as the right column of `docs/protocol.md` says, held against what happens.
+
+Nothing here asks a gate: what has been promised and what has taken effect is all that is looked at.
+"""
+
+from __future__ import annotations
+
+from tests.model.size import Op
+from tests.model.world import ABSENT, Flight, Head, Request, World
+
+CONDITIONAL = (Op.PUT, Op.STREAM, Op.COPY, Op.DELETE)
+
+
+class Violation(Exception):
+    """A guarantee is broken."""
+
+    def __init__(self, guarantee: str, what: str) -> None:
+        super().__init__(f"{guarantee}: {what}")
+        self.guarantee = guarantee
+
+
+def floors(w: World) -> None:
+    """G0: no floor that a gate has acted upon falls, and none runs ahead of the disk."""
+    for fence, gate, known in zip(w.fences, w.gates, w.known, strict=True):
+        if gate.floor < known:
+            raise Violation("G0", f"the floor {known} has fallen to {gate.floor}")
+        if fence.completed_floor > fence.floor:
+            raise Violation("G0", "a hand-over above the floor is complete")
+
+
+def learned(w: World) -> None:
+    """Note what the gates act upon."""
+    floors(w)
+    w.known = [max(known, gate.floor) for known, gate in zip(w.known, w.gates, strict=True)]
+
+
+def sent(w: World, request: Request, flight: Flight) -> None:
+    """G1: a write below the floor at its admission sends nothing. R9: nor does one to another key's object."""
+    key, token = flight.key, flight.token
+    flight.overtaken = token < w.known[key] or 0 < token <= w.sealed[key]
+    holder = w.holder[flight.obj]
+    if w.size.keys > 1 and holder not in (-1, key) and not (token and w.size.rekey):
+        raise Violation("R9", f"a write of token {token} is sent to an object of another key")
+    if request.stale:
+        raise Violation("G1", f"a write of token {flight.token}, stale at its admission, has been sent")
+
+
+def effect(w: World, f: Flight, before: Head, token: int) -> None:
+    """G1 to G5, and R9, at the moment when a send takes effect on its object, which was `before`. `token` is its
+    writer's: of an upload's Complete, that of who created it."""
+    if f.denied:
+        raise Violation("G5", "a write takes effect whose client was told NotApplied")
+    _replaces(w, f, before)
+    if f.earlier or not w.size.bounded:
+        return
+    if f.overtaken:
+        raise Violation("G1", f"a write of token {f.token} becomes visible that was overtaken while it was staged")
+    if token < w.acknowledged[f.key]:
+        raise Violation("G2", f"token {token} takes effect after token {w.acknowledged[f.key]} was acknowledged")
+    if f.superseded:
+        raise Violation("R9", "a write of a former key takes effect after another key's has been answered")
+
+
+def _replaces(w: World, f: Flight, before: Head) -> None:
+    """G3 and G4: no conditional send replaces what a higher token of its key wrote, unless the object has returned to
+    the very bytes of its condition. Where each write brings its own bytes, none does."""
+    content, key, token, _ = before
+    if not (w.size.honoured and f.token and f.op in CONDITIONAL):
+        return
+    if content == ABSENT or key != f.key or token <= f.token or (f.condition == content and w.size.equal_bytes):
+        return
+    name = "G4" if w.lost and not f.earlier else "G3"
+    raise Violation(name, f"token {f.token} replaces what token {token} wrote")
+
+
+def visible(r: Request, seen: bool) -> None:
+    """G5: 2xx means that what was asked for has been visible."""
+    if not seen:
+        raise Violation("G5", f"a {r.op.name} of token {r.token} is answered 2xx and has never been visible")
+
+
+def holds(w: World, r: Request) -> None:
+    """R9: a fenced write succeeds. Its object is its key's, and nothing that another key has sent on it before takes
+    effect any more."""
+    if not r.token:
+        return
+    w.holder[r.obj] = r.key
+    for f in w.flights():
+        if f.obj == r.obj and f.key != r.key:
+            f.superseded = True
+
+
+def acknowledged(w: World, r: Request) -> None:
+    """G2: a write is answered, or a token granted: from now on nothing lower takes effect."""
+    w.acknowledged[r.key] = max(w.acknowledged[r.key], r.token)
+
+
+def not_applied(w: World, r: Request) -> None:
+    """G5: the client is told that nothing of this request was or can be applied."""
+    if r.took:
+        raise Violation("G5", f"a {r.op.name} of token {r.token} has taken effect and is answered NotApplied")
+    if r.flight is not None:
+        r.flight.denied = True

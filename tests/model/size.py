@@ -1,0 +1,57 @@
+"""How large a world is: who writes what, and how much may go wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Op(IntEnum):
+    """What a request asks for."""
+
+    PUT = 0
+    """A PUT whose body is at hand."""
+    STREAM = 1
+    """A PUT whose body streams, its tail withheld."""
+    DELETE = 2
+    COPY = 3
+    CREATE = 4
+    COMPLETE = 5
+    GRANT = 6
+    """A lease, a `check`, a `raise`: raises the floor and writes nothing."""
+    SEAL = 7
+
+
+@dataclass(frozen=True)
+class Size:
+    """What may happen in a world; each number is a budget, spent in any order."""
+
+    name: str
+    ops: tuple[Op, ...]
+    tokens: tuple[int, ...] = (1, 2)
+    writes: int = 3
+    """Requests of `ops`."""
+    grants: int = 0
+    """Requests of GRANT, with any of the tokens."""
+    seals: int = 0
+    retries: int = 0
+    """How often a client sends again after a 503 or a broken connection."""
+    faults: int = 0
+    """Lost answers, 500s and 403s of the upstream."""
+    crashes: int = 0
+    stops: int = 0
+    losses: int = 0
+    """Crashes that take the database along."""
+    objects: int = 1
+    keys: int = 1
+    """Two: no rule names the objects' key, and writes name either."""
+    rekey: bool = True
+    """Objects may move from key to key."""
+    equal_bytes: bool = False
+    """Bodies may equal bytes that are about; otherwise each write brings its own."""
+    honoured: bool = True
+    """The upstream honours conditions on PUT, Copy and DELETE."""
+    bounded: bool = True
+    """What is sent lands within the settle time-out or never; else at any time (G3 is then what holds)."""
+    settle_ticks: int = 1
+    settle_assembly_ticks: int = 2

@@ -1,0 +1,18 @@
+"""Every interleaving of small worlds, on the gateway's own decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.explore import explore
+from tests.model.size import Size
+from tests.model.transcript import transcript
+from tests.model.worlds import BOUNDED
+
+
+@pytest.mark.parametrize("size", BOUNDED, ids=lambda size: size.name)
+def test_no_interleaving_breaks_a_guarantee(size: Size) -> None:
+    """All states of the world are looked at, and G0 to G5 hold in each."""
+    found = explore(size)
+    assert found.violation is None, "\n" + transcript(found)
+    assert found.complete

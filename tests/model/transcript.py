@@ -1,0 +1,112 @@
+"""A counterexample as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model import steps
+from tests.model.explore import Found, replay
+from tests.model.guarantees import Violation
+from tests.model.size import Op
+from tests.model.world import ABSENT, Flight, Head, Request, World
+
+_WORDS = {
+    "disk": "its raise is on disk",
+    "learn": "the gate learns of the floor",
+    "hand over": "its hand-over is complete",
+    "give up": "it gives up waiting: 503",
+    "uncontested": "no other key's send is on the object",
+    "claim": "its claim of the object is on disk",
+    "look": "the store evaluates its HEAD",
+    "judge": "its HEAD comes back and is judged",
+    "commit": "passes its commit point",
+    "land": "takes effect at the store, if its condition holds",
+    "answer": "is answered by the store",
+    "403": "is refused by the store: 403",
+    "500": "is answered 500 by the store",
+    "reset": "loses its connection to the store",
+    "bind": "its upload is bound",
+    "seal disk": "its seal is on disk",
+    "seal learn": "the gate learns of the seal; it is answered",
+}
+
+
+def transcript(found: Found) -> str:
+    """The steps of the way to the violation, what came of each, and the violation."""
+    lines = []
+    for number, (before, action, after) in enumerate(replay(found), 1):
+        lines.append(f"{number:3} {_told(before, action)}")
+        lines += [f"      {change}" for change in _changes(before, after)]
+    return "\n".join(lines)
+
+
+def _told(w: World, action: steps.Action) -> str:
+    name, *rest = action
+    match name:
+        case "arrive":
+            op, obj, key, token, content = rest
+            return _named(w, op, obj, key, token, content) + " arrives"  # type: ignore[arg-type]
+        case "again":
+            return _named(w, *w.again[rest[0]]) + " is sent again by its client"  # type: ignore[call-overload]
+        case "complete" | "revoke":
+            u = w.uploads[rest[0]]  # type: ignore[call-overload]
+            what = "a Complete arrives" if name == "complete" else "revoked and aborted"
+            return f"upload of {_letter(u.content)} to {_object(u.obj)} by {_token(w, u.key, u.token)}: {what}"
+        case "land adrift" | "chase":
+            what = "takes effect at the store, if its condition holds" if name == "land adrift" else "is looked for"
+            return f"{_sent(w, w.adrift[rest[0]])}, {what}"  # type: ignore[call-overload]
+        case "flush":
+            return "the completed floor reaches the disk"
+        case "tick":
+            return "time passes"
+        case "crash":
+            return "the gateway is killed and started again"
+        case "stop":
+            return "the gateway stops in good order and is started again"
+        case "lose the database":
+            return "the gateway is killed, its database lost, and started again"
+    return f"{_sent(w, w.requests[rest[0]])}: {_WORDS[str(name)]}"  # type: ignore[call-overload]
+
+
+def _changes(before: World, after: World | Violation) -> Iterator[str]:
+    if isinstance(after, Violation):
+        yield f"=> {after}"
+        return
+    for obj, (old, new) in enumerate(zip(before.objects, after.objects, strict=True)):
+        if old != new:
+            yield f"-> {_object(obj)} is {_head(after, new)}"
+    for key, (old_gate, gate) in enumerate(zip(before.gates, after.gates, strict=True)):
+        if (old_gate.floor, old_gate.completed_floor) != (gate.floor, gate.completed_floor):
+            name = f" of key {key}" if after.size.keys > 1 else ""
+            yield f"-> floor{name} {gate.floor}, completed {gate.completed_floor}"
+    for key, (was, acknowledged) in enumerate(zip(before.acknowledged, after.acknowledged, strict=True)):
+        if acknowledged > was:
+            yield f"-> {_token(after, key, acknowledged)} is acknowledged"
+
+
+def _sent(w: World, what: Flight | Request) -> str:
+    return _named(w, what.op, what.obj, what.key, what.token, what.content)
+
+
+def _named(w: World, op: Op, obj: int, key: int, token: int, content: int) -> str:
+    body = f" of {_letter(content)}" if op not in (Op.DELETE, Op.GRANT, Op.SEAL) else ""
+    where = "" if op in (Op.GRANT, Op.SEAL) else f" to {_object(obj)}"
+    return f"{op.name}{body}{where} by {_token(w, key, token)}"
+
+
+def _token(w: World, key: int, token: int) -> str:
+    name = f"token {token}" if token else "no token"
+    return f"{name} of key {key}" if w.size.keys > 1 else name
+
+
+def _head(w: World, head: Head) -> str:
+    content, key, token, _ = head
+    return "absent" if content == ABSENT else f"{_letter(content)}, by {_token(w, key, token)}"
+
+
+def _letter(content: int) -> str:
+    return "abcdefghij"[content] if content >= 0 else "nothing"
+
+
+def _object(obj: int) -> str:
+    return "XY"[obj]

@@ -1,0 +1,56 @@
+"""The worlds that are explored: a few in every test run, all of them by `make model`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.model.size import Op, Size
+
+PUT, STREAM, DELETE, COPY, CREATE = Op.PUT, Op.STREAM, Op.DELETE, Op.COPY, Op.CREATE
+
+BOUNDED = [
+    Size("two streams, a fault and a crash", (STREAM,), writes=2, faults=1, crashes=1, honoured=False),
+    Size("two conditional writes, a fault and a retry", (PUT, DELETE), writes=2, faults=1, retries=1, equal_bytes=True),
+    Size("three writes of three tokens", (PUT,), writes=3, tokens=(1, 2, 3), equal_bytes=True),
+    Size("two objects and a crash", (PUT,), writes=2, grants=1, objects=2, crashes=1),
+    Size("an upload, two crashes", (CREATE,), writes=1, grants=1, crashes=2),
+    Size("a lost database", (PUT, DELETE), writes=2, losses=1, faults=1),
+    Size("late for ever", (PUT, DELETE), writes=2, faults=1, bounded=False, equal_bytes=True),
+    Size("stops", (PUT,), writes=1, grants=1, faults=1, stops=2, honoured=False),
+    Size("no token, then a token", (PUT, STREAM), writes=2, tokens=(0, 1), faults=1, crashes=1),
+    Size("a seal", (STREAM,), writes=2, seals=1, crashes=1),
+    Size("two keys, no rule", (PUT,), writes=2, tokens=(0, 1), keys=2, rekey=False, crashes=1),
+    Size("two keys, rekey", (PUT, DELETE), writes=2, tokens=(1,), keys=2, crashes=1),
+]
+"""Small enough for every test run."""
+
+_ALL = {"grants": 1, "faults": 1, "crashes": 1}
+FULL = [
+    *BOUNDED,
+    Size("two writes", (PUT, STREAM), writes=2, honoured=False, **_ALL),
+    Size("two writes on two objects", (PUT, STREAM), writes=2, objects=2, **_ALL),
+    Size("an upload, two crashes and a fault", (CREATE,), writes=1, grants=1, crashes=2, faults=1),
+    Size("two writes and stops", (PUT,), writes=2, grants=1, faults=1, stops=2, honoured=False),
+    Size("seals", (PUT, STREAM), writes=2, seals=1, crashes=1, faults=1),
+    Size("three writes", (PUT, DELETE), writes=3, faults=1, crashes=1),
+    Size("three writes, unconditional", (PUT, DELETE), writes=3, faults=1, crashes=1, honoured=False),
+    Size("three writes and a retry", (PUT,), writes=3, retries=1, **_ALL),
+    Size("three streams", (STREAM,), writes=3, **_ALL),
+    Size("three writes with equal bytes", (PUT, DELETE), writes=3, faults=1, equal_bytes=True),
+    Size("three writes on two objects", (PUT,), writes=3, objects=2, **_ALL),
+    Size("three writes, three tokens", (PUT,), writes=3, tokens=(1, 2, 3), **_ALL),
+    Size("copies", (COPY, DELETE), writes=2, **_ALL),
+    Size("an upload and a write", (CREATE, PUT), writes=2, **_ALL),
+    Size("two uploads", (CREATE,), writes=2, **_ALL),
+    Size("three writes and a lost database", (PUT, DELETE), writes=3, losses=1, faults=1),
+    Size("a lost database with equal bytes", (PUT, DELETE), writes=3, losses=1, equal_bytes=True),
+    Size("streams and a lost database", (PUT, STREAM), writes=2, losses=1, crashes=1, faults=1, retries=1),
+    Size("three late for ever", (PUT, DELETE), writes=3, faults=1, bounded=False),
+    Size("stops and crashes", (PUT, STREAM), writes=2, stops=2, **_ALL),
+    Size("two keys and an upload", (PUT, CREATE), writes=2, tokens=(0, 1), keys=2, rekey=False, crashes=1),
+    Size("two keys, rekey and an upload", (PUT, CREATE), writes=2, tokens=(1,), keys=2, crashes=1),
+    Size("two keys and copies", (COPY,), writes=2, tokens=(1,), keys=2, crashes=1, faults=1),
+    Size("two keys and a lost database", (PUT,), writes=2, tokens=(1, 2), keys=2, rekey=False, losses=1, faults=1),
+    replace(Size("everything", (PUT, DELETE, CREATE), writes=3, objects=2, **_ALL), retries=1, losses=1),
+]
+"""All. The last is larger than can be looked at to its end; it is looked at as far as the time that is given."""
