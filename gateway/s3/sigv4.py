@@ -41,6 +41,9 @@ UNSIGNED_HEADERS = frozenset(
 )
 """What `sign_headers` leaves out: proxies on the way may change or drop these."""
 
+_EMPTY = sha256()
+"""To be copied: beginning a hash or an HMAC anew costs more than hashing a request."""
+_PLAIN = bytes([*range(0x20, 0x7F), 0x0A])
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]*")
 _UNRESERVED_PATH = re.compile(r"[A-Za-z0-9._~/-]*")
 
@@ -174,7 +177,7 @@ class ChunkSigner:
         return self._next(f"AWS4-HMAC-SHA256-TRAILER\n{self._scope}{self._previous}\n{trailer_sha256}")
 
     def _next(self, string_to_sign: str) -> str:
-        self._previous = hmac.digest(self._key, _bytes(string_to_sign), "sha256").hex()
+        self._previous = _mac(self._key, string_to_sign)
         return self._previous
 
 
@@ -299,14 +302,26 @@ def _is_plain(lines: str, count: int) -> bool:
     return (
         lines.isascii()
         and lines.count("\n") == count
-        and lines.replace("\n", "").isprintable()
-        and not ("  " in lines or ": " in lines or " \n" in lines)
+        and not lines.encode().translate(None, _PLAIN)
+        and not (" " in lines and ("  " in lines or ": " in lines or " \n" in lines))
     )
 
 
 def _signature(key: bytes, amz_date: str, scope: str, canonical: bytes) -> str:
-    string_to_sign = f"{ALGORITHM}\n{amz_date}\n{scope}\n{sha256(canonical).hexdigest()}"
-    return hmac.digest(key, _bytes(string_to_sign), "sha256").hex()
+    digest = _EMPTY.copy()
+    digest.update(canonical)
+    return _mac(key, f"{ALGORITHM}\n{amz_date}\n{scope}\n{digest.hexdigest()}")
+
+
+def _mac(key: bytes, text: str) -> str:
+    mac = _keyed(key).copy()
+    mac.update(_bytes(text))
+    return mac.hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")
 
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -218,7 +218,7 @@ class Reply:
         if not self.keep_alive:
             lines.append("connection: close")
         text = "".join(lines)
-        if not text.isprintable() and _FORBIDDEN.search(text):
+        if "\n" in text or "\r" in text or "\0" in text:
             # An upstream's metadata must not begin a header of its own.
             lines = [_FORBIDDEN.sub("", line) for line in lines]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
