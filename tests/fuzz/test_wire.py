@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.memory_wire import GONE, HALF_CLOSED, SILENT, Outcome, talk
+from tests.fuzz.memory_wire import GONE, HALF_CLOSED, SILENT, Ending, Outcome, talk
 from tests.fuzz.requests import streams
 from tests.fuzz.settings import short
 from tests.s3.bodies import cut
@@ -61,12 +61,12 @@ def check(outcome: Outcome, *, whole: bool) -> None:
     takes=st.sampled_from((1 << 16, 1 << 16, 100)),
     ending=st.sampled_from((SILENT, HALF_CLOSED)),
 )
-def test_any_bytes_in_any_pieces(data: bytes, places: list[int], pause_s: int, takes: int, ending: object) -> None:
+def test_any_bytes_in_any_pieces(data: bytes, places: list[int], pause_s: int, takes: int, ending: Ending) -> None:
     """One answer after the other, each of them HTTP; cut differently the same. Where one of the two connections ends
     earlier (a refusal may come before the body or behind it), what both have answered is the same."""
-    one = talk([data], SILENT)
+    one = talk([data], ending)
     places = [place % (len(data) + 1) for place in places]
-    other = talk(cut(data, places), HALF_CLOSED if ending is HALF_CLOSED else SILENT, pause_s=pause_s, takes=takes)
+    other = talk(cut(data, places), ending, pause_s=pause_s, takes=takes)
     for outcome in (one, other):
         check(outcome, whole=True)
     both = min(len(one.answered), len(other.answered))
