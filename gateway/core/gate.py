@@ -16,7 +16,7 @@ The gate decides and remembers; it does no I/O and has no clock: `now` is monoto
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -160,6 +160,14 @@ class Gate:
         for send in due:
             self.settle(send, Signal.TIMED_OUT)
         return due
+
+    def overrule(self, sends: Iterable[Send]) -> list[Send]:
+        """Settle, on an operator's word, those of `sends` that are still in doubt; answers them. What still awaits its
+        answer is left alone: its connection may deliver yet."""
+        doubtful = [s for s in sends if s.phase is Phase.IN_DOUBT]
+        for send in doubtful:
+            self.settle(send, Signal.OVERRULED)
+        return doubtful
 
     def hand_over(self, token: Token, now: float) -> float | None:
         """Try to complete the hand-over to `token`. None: it is complete, and the completed floor has followed. Else

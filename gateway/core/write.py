@@ -4,10 +4,10 @@ A send is one attempt to have the upstream apply a write. It is STAGED until its
 may apply it at any moment until it is settled:
 
     STAGED ── enter ──> COMMITTING ── applied / refused ──> SETTLED
-      └─ abandon ─> SETTLED   └─ lost ──> IN_DOUBT ── nonce seen / time-out ──> SETTLED
+      └─ abandon ─> SETTLED   └─ lost ──> IN_DOUBT ── nonce seen / time-out / operator ──> SETTLED
 
 Nothing else settles a send in doubt: a negative HEAD, a newer write or another attempt's success prove nothing, since
-absence and equal bytes return.
+absence and equal bytes return. Nor does the operator's word: it takes the promise of G2 upon itself.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Signal(IntEnum):
     """The object bears this very send's nonce: it has been applied."""
     TIMED_OUT = auto()
     """The settle time-out has passed since the connection was reset."""
+    OVERRULED = auto()
+    """An operator answers for it that the send can no longer take effect."""
 
 
 TRANSITIONS: dict[tuple[Phase, Signal], Phase] = {
@@ -49,6 +51,7 @@ TRANSITIONS: dict[tuple[Phase, Signal], Phase] = {
     (Phase.COMMITTING, Signal.LOST): Phase.IN_DOUBT,
     (Phase.IN_DOUBT, Signal.NONCE_SEEN): Phase.SETTLED,
     (Phase.IN_DOUBT, Signal.TIMED_OUT): Phase.SETTLED,
+    (Phase.IN_DOUBT, Signal.OVERRULED): Phase.SETTLED,
 }
 
 

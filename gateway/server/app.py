@@ -20,10 +20,11 @@ from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
-from gateway.service.fences import Fences, Timing
+from gateway.service.fences import Fences
 from gateway.service.objects import Objects
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
+from gateway.service.waits import Timing
 from gateway.service.writes import Writes
 from gateway.stores.base import Start, Store
 from gateway.telemetry import Telemetry

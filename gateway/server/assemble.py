@@ -18,7 +18,7 @@ from gateway.server.clients import Client
 from gateway.server.control import ApiToken
 from gateway.server.listener import Limits
 from gateway.server.tls import Tls
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities
 from gateway.upstream.client import UpstreamClient

@@ -16,7 +16,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Ruleset, Token, key_fault, parse_token
-from gateway.service.fences import Fences, UnsettledSend
+from gateway.service.fences import Fences
+from gateway.service.waits import UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 from gateway.telemetry import Telemetry
 

@@ -25,8 +25,8 @@ from gateway.s3.xml import (
     render_batch,
     render_batch_result,
 )
-from gateway.service.fences import LiveGate, Passage
 from gateway.service.objects import ObjectEntry
+from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import contested, unavailable
 from gateway.service.sending import send_at_hand
 from gateway.service.values import Result, Write
@@ -153,9 +153,7 @@ class Batches:
         if item.entry.contested(write.key):
             raise contested(write.key, self._fences.timing.settle_timeout_s)
         passage = passages.enter_context(
-            Passage(
-                self._fences, item.live, item.entry, write.token, self._fences.timing.settle_timeout_s, write.request_id
-            )
+            Passage(self._fences, item.live, item.entry, write.token, assembles=False, request_id=write.request_id)
         )
         passage.commit()
         return passage

@@ -8,193 +8,29 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from types import TracebackType
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import Reason, TryAgain
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits
-from gateway.core.write import Phase, Signal
-from gateway.service.objects import ObjectEntry
-from gateway.service.refusals import contested, store_unavailable
+from gateway.core.write import Phase
+from gateway.service.passages import LiveGate, Passage
+from gateway.service.refusals import store_unavailable
+from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, handover_pending
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
+
+_log = structlog.get_logger(__name__)
 
 Bound = tuple[str, str, str]
 """Fence key, bucket and object of an upload, or of a copy, that an earlier run had open."""
 MAX_IDLE_GATES = 65536
+MOST_SENDS_TOLD = 3
+"""Of what a hand-over waits for, in a line of the log."""
 MIN_WAIT_S = 0.001
 """A timer may fire a hair before its moment; who looks again at once would spin until then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The fence's time-outs, in seconds."""
-
-    settle_timeout_s: float = 30
-    settle_timeout_assembly_s: float = 300
-    handover_wait_s: float = 20
-    commit_timeout_s: float = 60
-    commit_timeout_assembly_s: float = 600
-
-
-@dataclass(frozen=True, slots=True)
-class UnsettledSend:
-    """A send that may still land, for people who ask what a hand-over waits for."""
-
-    token: int
-    phase: str
-    bucket: str
-    object_key: str
-    request_id: str
-    settles_in_s: float | None
-    """Seconds until it is settled by time-out; None while its answer is still awaited."""
-
-
-class LiveGate:
-    """A gate with those who wait at it. Never forgotten while pinned."""
-
-    __slots__ = ("_changed", "gate", "passages", "pins", "raised_at")
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-        self.pins = 0
-        self.passages: dict[Send, Passage] = {}
-        self.raised_at = 0.0
-        """When the floor last rose in this run, monotonic seconds."""
-        self._changed: asyncio.Event | None = None
-
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-
-    async def changed(self, timeout_s: float) -> None:
-        """Wait for a change, at most `timeout_s`."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-
-    def cancel_overtaken(self, sends: Iterable[Send]) -> None:
-        for send in sends:
-            self.passages[send].cancel()
-        self.wake()
-
-
-class Passage:
-    """One send's way through its gate, as a context: staged inside, committed by `commit`, settled on leaving.
-
-    When a higher token overtakes the send while it is staged, the task inside is interrupted and the context ends in
-    the gate's refusal. A send that is left in mid-commit without a word is in doubt."""
-
-    __slots__ = ("_cancelled", "_entry", "_fences", "_live", "_send", "_task", "on_settled", "request_id")
-
-    def __init__(
-        self, fences: Fences, live: LiveGate, entry: ObjectEntry, token: Token, settle_timeout_s: float, request_id: str
-    ) -> None:
-        self._fences = fences
-        self._live = live
-        self._entry = entry
-        self._send = live.gate.stage(token, settle_timeout_s)
-        self._task: asyncio.Task[object] | None = None
-        self._cancelled = False
-        self.request_id = request_id
-        self.on_settled: Callable[[], None] | None = None
-        live.passages[self._send] = self
-
-    def __enter__(self) -> Passage:
-        self._task = asyncio.current_task()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._send.phase is Phase.STAGED:
-            self._settle(Signal.ABANDON)
-        elif self._send.phase is Phase.COMMITTING:
-            self.lost()
-        if self._cancelled and self._task is not None:
-            if self._task.uncancel() > 0:
-                return  # the task itself is being ended, too
-            self._live.gate.refuse_overtaken(self._send.token)
-
-    def cancel(self) -> None:
-        """Interrupt the staged send: it has been overtaken."""
-        if self._task is not None and not self._cancelled:
-            self._cancelled = True
-            self._task.cancel()
-
-    def commit(self) -> None:
-        """Pass the commit point. What completes the request must be sent before the next await.
-
-        Raises `Refused` when overtaken, `TryAgain` while a send of another key may still land on the object."""
-        gate = self._live.gate
-        gate.refuse_overtaken(self._send.token)
-        if self._entry.contested(gate.key):
-            raise contested(gate.key, self._fences.timing.settle_timeout_s)
-        gate.enter(self._send)
-        self._entry.begin(gate.key)
-
-    def applied(self) -> None:
-        self._settle(Signal.APPLIED)
-
-    def refused(self) -> None:
-        self._settle(Signal.REFUSED)
-
-    def not_sent(self) -> None:
-        """The request was never sent whole: before the commit point the send is abandoned, after it, refused."""
-        if self._send.phase is Phase.COMMITTING:
-            self._settle(Signal.REFUSED)
-
-    @property
-    def committed(self) -> bool:
-        """Past the commit point and not settled."""
-        return self._send.phase is Phase.COMMITTING
-
-    def lost(self) -> None:
-        """The answer is lost: in doubt until the nonce is seen or the settle time-out has passed."""
-        self._live.gate.lost(self._send, self._fences.clock.monotonic())
-        self._fences.in_doubt(self._live, self._send, self)
-
-    def nonce_seen(self) -> None:
-        """The object bears this send's nonce."""
-        if self._send.phase is Phase.IN_DOUBT:
-            self._settle(Signal.NONCE_SEEN)
-
-    @property
-    def doubtful(self) -> bool:
-        return self._send.phase is Phase.IN_DOUBT
-
-    def _settle(self, signal: Signal) -> None:
-        committed = self._send.unsettled
-        self._live.gate.settle(self._send, signal)
-        self.settled(committed)
-
-    def settled(self, committed: bool = True) -> None:
-        """The gate has settled the send: leave the ledgers and wake who waits."""
-        self._live.passages.pop(self._send, None)
-        if self.on_settled is not None:
-            self.on_settled()
-        if committed:
-            self._entry.end(self._live.gate.key)
-            self._live.wake()
-
-    def describe(self, now: float) -> UnsettledSend:
-        doubtful = self._send.phase is Phase.IN_DOUBT
-        return UnsettledSend(
-            token=self._send.token,
-            phase="in-doubt" if doubtful else "committing",
-            bucket=self._entry.bucket,
-            object_key=self._entry.key,
-            request_id=self.request_id,
-            settles_in_s=max(0.0, self._send.settles_at - now) if doubtful else None,
-        )
 
 
 class Fences:
@@ -205,6 +41,7 @@ class Fences:
         self.clock = clock
         self.timing = timing
         self.settled_by_timeout = 0
+        self.settled_by_operator = 0
         self._live: OrderedDict[FencingKey, LiveGate] = OrderedDict()
         self._loading: dict[FencingKey, asyncio.Task[Fence]] = {}
         self._unsettled_until = -math.inf
@@ -283,9 +120,12 @@ class Fences:
         await self._raise(live, Token(token), cause, request_id)
 
     async def seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
-        """Seal (key, token) durably: from now on it is refused like a lower one."""
-        live = await self.admit(key, token, cause="seal", request_id=event.request_id)
+        """Seal (key, token), the floor, durably: from now on it is refused like a lower one. Waits for nothing: what of
+        it is past its commit point may still land. Raises `Refused` where it holds the key no more."""
+        live = self._live.get(key) or await self._load(key)
+        live.pins += 1
         try:
+            live.gate.refuse_overtaken(token)
             fence = await self._stored(self.store.seal(key, token, event))
             live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
         finally:
@@ -320,10 +160,60 @@ class Fences:
         gates = self._live.values() if key is None else filter(None, [self._live.get(key)])
         return [live.passages[send].describe(now) for live in gates for send in live.gate.unsettled()]
 
+    def pending(self, key: FencingKey | None = None) -> list[PendingHandOver]:
+        """The hand-overs that something lower holds up, of one key or of all; the one that has waited longest first."""
+        gates = list(self._live.values()) if key is None else [live for live in [self._live.get(key)] if live]
+        found = filter(None, map(self._pending, gates))
+        return sorted(found, key=lambda pending: -pending.waited_s)
+
+    def _pending(self, live: LiveGate) -> PendingHandOver | None:
+        gate, now = live.gate, self.clock.monotonic()
+        if gate.completed_floor >= gate.floor or gate.sealed_token == gate.floor:
+            return None
+        self._expire(live)
+        sends = self._lower(live, gate.floor)
+        latest_in_s = max([gate.unsettled_until - now, *(send.latest_in_s for send in sends)])
+        if latest_in_s <= 0:
+            return None
+        return PendingHandOver(gate.floor, tuple(sends), live.waiting, now - live.raised_at, latest_in_s)
+
+    def _lower(self, live: LiveGate, token: int) -> list[UnsettledSend]:
+        now = self.clock.monotonic()
+        return [live.passages[send].describe(now) for send in live.gate.unsettled() if send.token < token]
+
+    async def settle(self, key: FencingKey, token: Token | None, reason: str) -> list[UnsettledSend]:
+        """Settle, on an operator's word, what of `key` (and of `token`, if it is named) is in doubt; answers that. It
+        is recorded durably before it takes effect. Raises `StoreUnavailable`."""
+        live = self._live.get(key)
+        if live is None:
+            return []
+        now = self.clock.monotonic()
+        doubtful = {
+            send: live.passages[send].describe(now)
+            for send in live.gate.unsettled()
+            if send.phase is Phase.IN_DOUBT and token in (None, send.token)
+        }
+        if not doubtful:
+            return []
+        for told in doubtful.values():
+            self.store.record(self._event(live, EventKind.SETTLED_BY_OPERATOR, told, f": {reason}"))
+        live.pins += 1
+        try:
+            await self.store.check()  # a durable write, which takes what is lazy along
+            settled = live.gate.overrule(doubtful)
+            for send in settled:
+                _log.warning("settled-by-operator", **_told(live, doubtful[send]), reason=reason)
+                self.settled_by_operator += 1
+                live.passages[send].settled()
+        finally:
+            self.unpin(live)
+        return [doubtful[send] for send in settled]
+
     def in_doubt(self, live: LiveGate, send: Send, passage: Passage) -> None:
         """A send's answer is lost. Its settling by time-out is waited for even if nobody else does."""
         description = passage.describe(self.clock.monotonic())
         self.store.record(self._event(live, EventKind.IN_DOUBT, description))
+        _log.warning("in-doubt", **_told(live, description), settles_in_s=round(description.latest_in_s, 3))
         self._expire_when_due(live, send)
         live.wake()
 
@@ -338,14 +228,14 @@ class Fences:
         now = self.clock.monotonic()
         for send in live.gate.expire(now):
             passage = live.passages[send]
+            description = passage.describe(now)
             self.settled_by_timeout += 1
-            self.store.record(self._event(live, EventKind.SETTLED_BY_TIMEOUT, passage.describe(now)))
+            self.store.record(self._event(live, EventKind.SETTLED_BY_TIMEOUT, description))
+            _log.warning("settled-by-timeout", **_told(live, description))
             passage.settled()
 
-    def _event(self, live: LiveGate, kind: EventKind, send: UnsettledSend) -> Event:
-        return Event(
-            live.gate.key, kind, send.token, live.gate.floor, f"{send.bucket}/{send.object_key}", send.request_id
-        )
+    def _event(self, live: LiveGate, kind: EventKind, send: UnsettledSend, why: str = "") -> Event:
+        return Event(live.gate.key, kind, send.token, live.gate.floor, send.place + why, send.request_id)
 
     async def _load(self, key: FencingKey) -> LiveGate:
         # One load at a time for a key: two could leave a writer with a gate that is not the one in the table.
@@ -358,7 +248,7 @@ class Fences:
         if live is None:
             until = self._unsettled_until_of(key)
             gate = Gate(key, fence.floor, fence.completed_floor, fence.sealed_token, until)
-            live = self._live[key] = LiveGate(gate)
+            live = self._live[key] = LiveGate(gate, self.clock.monotonic())
         return live
 
     def _loaded(self, key: FencingKey, task: asyncio.Task[Fence]) -> None:
@@ -394,27 +284,36 @@ class Fences:
                 if not already:
                     self._handed_over(live)
                     if waited:
-                        detail = f"after {now - (live.raised_at or now):.1f} s for lower tokens to settle"
-                        self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
+                        self._tell_handed_over(live, token, now - live.raised_at)
                 return
+            self._tell_waiting(live, token)
             if now >= deadline:
-                raise self._handover_pending(live, token, until - now)
+                wait_s = min(until - now, self.timing.settle_timeout_s)
+                raise handover_pending(live.gate.key, token, self._lower(live, token), wait_s)
             waited = True
-            await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
+            live.waiting += 1
+            try:
+                await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
+            finally:
+                live.waiting -= 1
 
-    def _handover_pending(self, live: LiveGate, token: Token, wait_s: float) -> TryAgain:
-        sends = [s for s in self.unsettled(live.gate.key) if s.token < token]
-        shown = "; ".join(f"token {s.token} on {s.bucket}/{s.object_key}, {s.phase}" for s in sends[:3])
-        return TryAgain(
-            Reason.HANDOVER_PENDING,
-            f"The hand-over of {live.gate.key!r} to token {token} waits until nothing that a lower token has sent can "
-            f"take effect any more ({shown or 'sent before the gateway started'}). Token {token} holds the floor "
-            "already: lower ones are refused. Send the request again.",
-            key=live.gate.key,
-            token=token,
-            floor=live.gate.floor,
-            retry_after_s=min(max(wait_s, 1.0), self.timing.settle_timeout_s),
-        )
+    def _tell_waiting(self, live: LiveGate, token: Token) -> None:
+        """Tell the log that a hand-over has to wait: once for each, however many wait for it."""
+        if live.told < token and (pending := self._pending(live)) is not None:
+            live.told = token
+            _log.warning(
+                "handover-waits",
+                fence_key=live.gate.key,
+                token=token,
+                sends=[str(send) for send in pending.sends[:MOST_SENDS_TOLD]],
+                unsettled=len(pending.sends),
+                latest_in_s=round(pending.latest_in_s, 3),
+            )
+
+    def _tell_handed_over(self, live: LiveGate, token: Token, waited_s: float) -> None:
+        detail = f"after {waited_s:.1f} s for lower tokens to settle"
+        self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
+        _log.info("handed-over", fence_key=live.gate.key, token=token, waited_s=round(waited_s, 3))
 
     async def _fence(self, key: FencingKey) -> Fence:
         return await self._stored(self.store.fence(key))
@@ -432,3 +331,8 @@ class Fences:
                 self._live[key] = live
             elif len(self._live) <= MAX_IDLE_GATES:
                 return
+
+
+def _told(live: LiveGate, send: UnsettledSend) -> dict[str, object]:
+    """A send as the log names it."""
+    return {"fence_key": live.gate.key, "token": send.token, "object": send.place, "request_id": send.request_id}

@@ -18,8 +18,9 @@ from gateway.core.write import Answer, ObjectState, Verdict, judge
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
-from gateway.service.fences import Bound, LiveGate, Passage
+from gateway.service.fences import Bound
 from gateway.service.objects import ObjectEntry
+from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
 from gateway.service.sending import deliver, look, request_of, result_of, send_at_hand, with_etag
 from gateway.service.values import Result, Write
@@ -120,14 +121,13 @@ class Uploads:
     async def part(self, write: Write) -> Result:
         """UploadPart and UploadPartCopy: staged; cancelled when overtaken, but never visible by themselves."""
         async with self._writes.admitted(write) as (live, entry):
-            timing = self._fences.timing
             keep_trailer = await self._writes.keeps_trailer(write)
             with self._passage(write, live, entry):
                 return await deliver(
                     self._upstream,
                     write,
                     lambda: live.gate.refuse_overtaken(write.token),
-                    timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s,
+                    self._fences.timing.commit_s(assembles=write.operation.assembles),
                     self._writes.small_body_bytes,
                     keep_trailer=keep_trailer,
                 )
@@ -146,7 +146,7 @@ class Uploads:
                 entry.state = None
                 result: Result | None = None
                 etag = ""
-                timeout_s = self._fences.timing.commit_timeout_assembly_s
+                timeout_s = self._fences.timing.commit_s(assembles=write.operation.assembles)
                 try:
                     result, etag = with_etag(await send_at_hand(self._upstream, request, data, timeout_s))
                 except UpstreamNotReached as error:
@@ -323,7 +323,12 @@ class Uploads:
 
     def _passage(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Passage:
         return Passage(
-            self._fences, live, entry, write.token, self._fences.timing.settle_timeout_assembly_s, write.request_id
+            self._fences,
+            live,
+            entry,
+            write.token,
+            assembles=write.operation.assembles,
+            request_id=write.request_id,
         )
 
 

@@ -34,8 +34,9 @@ from gateway.s3.fencing import object_metadata
 from gateway.s3.forward import own_conditions
 from gateway.s3.xml import find_text, render_copy_result
 from gateway.service.copies import prepare_copy
-from gateway.service.fences import Fences, LiveGate, Passage
+from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry, Objects
+from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import (
     another_key,
     condition_failed,
@@ -529,13 +530,17 @@ class Writes:
 
     def _passage(self, admitted: Admitted) -> Passage:
         write = admitted.write
-        timing = self.fences.timing
-        settle_s = timing.settle_timeout_assembly_s if write.operation.assembles else timing.settle_timeout_s
-        return Passage(self.fences, admitted.live, admitted.entry, write.token, settle_s, write.request_id)
+        return Passage(
+            self.fences,
+            admitted.live,
+            admitted.entry,
+            write.token,
+            assembles=write.operation.assembles,
+            request_id=write.request_id,
+        )
 
     def _commit_timeout_s(self, write: Write) -> float:
-        timing = self.fences.timing
-        return timing.commit_timeout_assembly_s if write.operation.assembles else timing.commit_timeout_s
+        return self.fences.timing.commit_s(assembles=write.operation.assembles)
 
     async def _take_turn(self, entry: ObjectEntry, key: FencingKey) -> None:
         """One body at hand at a time for each object, from commit point to answer."""

@@ -83,6 +83,7 @@ class EventKind(StrEnum):
     """Rule in mode `observe`: what enforcement would have refused."""
     IN_DOUBT = "in-doubt"
     SETTLED_BY_TIMEOUT = "settled-by-timeout"
+    SETTLED_BY_OPERATOR = "settled-by-operator"
     UPLOAD_REVOKED = "upload-revoked"
 
 

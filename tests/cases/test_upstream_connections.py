@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 from tests.conftest import REGION

@@ -36,6 +36,7 @@ LEGAL = {
     (Phase.COMMITTING, Signal.LOST): Phase.IN_DOUBT,
     (Phase.IN_DOUBT, Signal.NONCE_SEEN): Phase.SETTLED,
     (Phase.IN_DOUBT, Signal.TIMED_OUT): Phase.SETTLED,
+    (Phase.IN_DOUBT, Signal.OVERRULED): Phase.SETTLED,
 }
 PAIRS = list(itertools.product(Phase, Signal))
 

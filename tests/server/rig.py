@@ -21,7 +21,7 @@ from gateway.core.keys import Mode, Rule, Ruleset, WithoutToken, compile_rule
 from gateway.s3.sigv4 import Credentials, sign_headers
 from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.stores.base import Event, EventKind, Fence, Store
 from gateway.stores.memory import MemoryStore
 from gateway.telemetry import configure_logging

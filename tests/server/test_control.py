@@ -19,8 +19,10 @@ from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Rule, Ruleset, Token, TokenLimits, compile_rule
 from gateway.server import control
 from gateway.server.control import ApiToken, Control, Readiness
-from gateway.service.fences import Fences, LiveGate, Passage, Timing
+from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry
+from gateway.service.passages import LiveGate, Passage
+from gateway.service.waits import Timing
 from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.telemetry import RequestRecord, Telemetry
@@ -85,7 +87,7 @@ async def told(answer: ClientResponse) -> tuple[int, Any]:
 
 def staged(listener: Listener, live: LiveGate, token: Token) -> Passage:
     """A send of request-1 on b/o."""
-    return Passage(listener.fences, live, ObjectEntry("b", "o"), token, 30, "request-1")
+    return Passage(listener.fences, live, ObjectEntry("b", "o"), token, assembles=False, request_id="request-1")
 
 
 Make = Callable[..., Awaitable[Listener]]

@@ -13,10 +13,11 @@ from gateway.core.keys import Rule, Ruleset, Token, agree, compile_rule, key_of_
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.s3.recognise import recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
-from gateway.service.fences import Fences, Timing
+from gateway.service.fences import Fences
 from gateway.service.objects import Objects
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result, Write
+from gateway.service.waits import Timing
 from gateway.service.writes import Writes
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest

@@ -19,8 +19,8 @@ from gateway.s3.errors import S3Error
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.batches import Batches
-from gateway.service.fences import Timing
 from gateway.service.values import Result, Write
+from gateway.service.waits import Timing
 from gateway.stores.base import Event, Fence
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import Capabilities, UpstreamLost, UpstreamNotReached, UpstreamRequest

@@ -12,8 +12,8 @@ from gateway.core.keys import FencingKey
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.batches import Batches
-from gateway.service.fences import Timing
 from gateway.service.values import Result
+from gateway.service.waits import Timing
 from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, Fault, elapsed, refusal, rig
 from tests.virtual_time import run

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.service.copies import copy_source
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, JOB, Fault, elapsed, refusal, rig

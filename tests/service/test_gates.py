@@ -9,7 +9,8 @@ import pytest
 from gateway.core.errors import Outcome, Reason
 from gateway.core.write import IllegalTransition
 from gateway.service import fences
-from gateway.service.fences import Passage, Timing
+from gateway.service.passages import Passage
+from gateway.service.waits import Timing
 from gateway.stores.base import Event, EventKind
 from gateway.stores.memory import MemoryStore
 from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
@@ -103,7 +104,7 @@ def test_overtaken_and_ended_at_once_a_task_ends() -> None:
 
 async def _staged(r, token: int) -> Passage:
     live = await r.fences._load("j")
-    return Passage(r.fences, live, r.writes.objects.pin("bkt", JOB), token, 30, "request")
+    return Passage(r.fences, live, r.writes.objects.pin("bkt", JOB), token, assembles=False, request_id="request")
 
 
 def test_the_commit_point_asks_the_gate() -> None:

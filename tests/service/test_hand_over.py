@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import WithoutToken
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.stores.base import EventKind, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from tests.service.rig import DEAF, HONEST, JOB, Fault, Payload, elapsed, refusal, rig, rule

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import FenceError, Outcome, Reason
 from gateway.s3.errors import S3Error
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.service.writes import MAX_RESENDS
 from gateway.upstream.base import UpstreamLost
 from gateway.upstream.memory import MemoryResponse

@@ -13,7 +13,8 @@ from gateway.core.gate import Admission, Gate, Send
 from gateway.core.write import Answer, Phase, Verdict
 from gateway.service import sending, writes
 from gateway.service.batches import Batches, _Item
-from gateway.service.fences import Fences, Passage
+from gateway.service.fences import Fences
+from gateway.service.passages import Passage
 from gateway.stores.base import Fence
 from tests.service.rig import DEAF, HONEST
 from tests.service.schedules import Schedule, Violation
@@ -43,7 +44,7 @@ def raise_not_durable(off: pytest.MonkeyPatch) -> None:
 
 def raise_not_awaited(off: pytest.MonkeyPatch) -> None:
     """R1: a token above the floor passes while its raise is under way."""
-    off.setattr(Gate, "admit", lambda self, token: self.refuse_overtaken(token) or Admission.GO)
+    off.setattr(Gate, "admit", lambda self, token, limits: self.refuse_overtaken(token) or Admission.GO)
 
 
 def gate_not_asked_at_the_commit_point(off: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import FencingKey, Token
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed
-from gateway.service.fences import Timing
+from gateway.service.waits import Timing
 from gateway.stores.base import EventKind
 from tests.service.rig import Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
