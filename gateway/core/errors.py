@@ -32,6 +32,7 @@ class Reason(StrEnum):
     DRAINING = "Draining"
     STORE_UNAVAILABLE = "StoreUnavailable"
     UPSTREAM_UNAVAILABLE = "UpstreamUnavailable"
+    SUPERSEDED = "Superseded"
 
 
 class Outcome(StrEnum):

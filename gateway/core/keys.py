@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from typing import NewType
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from gateway.core.errors import Malformed, Reason
 
@@ -32,6 +32,7 @@ _TOKEN = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_CHARACTERS = 64
 _MAX_METADATA_KEY_CHARACTERS = 256
+_HASH = "sha256:"
 
 
 def parse_token(text: str, argument: str = "X-Fencing-Token") -> Token:
@@ -88,7 +89,20 @@ def key_in_metadata(key: str) -> str:
     encoded = quote(key, safe="/-._~")
     if len(encoded) <= _MAX_METADATA_KEY_CHARACTERS:
         return encoded
-    return "sha256:" + sha256(key.encode()).hexdigest()
+    return _HASH + sha256(key.encode()).hexdigest()
+
+
+def key_of_metadata(carried: str) -> FencingKey:
+    """The key that a stored object carries; the stand-in for it where that is a hash."""
+    if carried.startswith(_HASH):
+        return FencingKey(f"{OBJECT_NAMESPACE}/{carried}")  # no bucket has an empty name
+    return FencingKey(unquote(carried))
+
+
+def stand_in_of(key: str) -> FencingKey | None:
+    """The name that bears what is known of `key` by its hash alone; None for a key that objects carry in full."""
+    carried = key_in_metadata(key)
+    return key_of_metadata(carried) if carried.startswith(_HASH) else None
 
 
 class Mode(StrEnum):

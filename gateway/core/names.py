@@ -14,12 +14,22 @@ from __future__ import annotations
 
 import re
 
+RECORD_KEY = ".fencing-gateway.record"
+"""The bucket's record: the gateway's own object, in no folder, all of its characters unreserved in URLs."""
+
 _OWN_FILE = re.compile(r"\.uploads(?:/.*)?|(?:.*/)?[^/]*\.versions/v_[^/]*", re.DOTALL)
 
 
 def filed_name(object_key: str) -> str:
     """The one name that all keys of one filed object share; empty where the key names none."""
     return "/".join(_parts(object_key))
+
+
+def names_record(object_key: str) -> bool:
+    """Whether the key names the bucket's record, whatever its spelling, or lies under it as if it were a folder."""
+    if RECORD_KEY not in object_key:
+        return False
+    return filed_name(object_key).partition("/")[0] == RECORD_KEY
 
 
 def names_folder(object_key: str) -> bool:

@@ -80,6 +80,7 @@ CODE_OF_REASON: dict[Reason, str] = {
     Reason.DRAINING: "ServiceUnavailable",
     Reason.STORE_UNAVAILABLE: "ServiceUnavailable",
     Reason.UPSTREAM_UNAVAILABLE: "ServiceUnavailable",
+    Reason.SUPERSEDED: "ServiceUnavailable",
 }
 
 _PLAIN = re.compile("[ !#-%'-;=?-~]*")

@@ -69,21 +69,21 @@ def error_code(body: bytes) -> str | None:
 
 def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
     """The objects of a DeleteObjects request, and whether it is quiet. Raises `S3Error` (MalformedXML)."""
-    root = _parse(body)
+    root = parse_document(body)
     objects: list[BatchObject] = []
     quiet = False
     for element in root:
-        name = _local(element)
+        name = local_name(element)
         if name == "Quiet":
             quiet = (element.text or "").strip().lower() == "true"
         elif name == "Object":
-            fields = tuple((_local(child), child.text or "") for child in element)
+            fields = tuple((local_name(child), child.text or "") for child in element)
             named = dict(fields)
             # Of a doubled element the upstream might read the other.
             if not named.get("Key") or len(named) < len(fields):
                 raise _malformed()
             objects.append(BatchObject(named["Key"], named.get("VersionId"), fields))
-    if _local(root) != "Delete" or not 0 < len(objects) <= MAX_BATCH_OBJECTS:
+    if local_name(root) != "Delete" or not 0 < len(objects) <= MAX_BATCH_OBJECTS:
         raise _malformed()
     return objects, quiet
 
@@ -91,7 +91,7 @@ def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
 def names_output(body: bytes) -> bool:
     """Whether a RestoreObject request wants its results written to another place (type SELECT, OutputLocation). Raises
     `S3Error` (MalformedXML): what cannot be read might say so."""
-    return any(_local(element).lower() == "outputlocation" for element in _parse(body).iter())
+    return any(local_name(element).lower() == "outputlocation" for element in parse_document(body).iter())
 
 
 def render_batch(objects: Iterable[BatchObject]) -> bytes:
@@ -108,13 +108,13 @@ def parse_batch_result(body: bytes) -> tuple[list[tuple[str, bytes]], list[Batch
     and the errors."""
     deleted = []
     errors = []
-    for element in _parse(body):
-        named = {_local(child): child.text or "" for child in element}
+    for element in parse_document(body):
+        named = {local_name(child): child.text or "" for child in element}
         key = named.get("Key", "")
-        if _local(element) == "Deleted":
+        if local_name(element) == "Deleted":
             inner = "".join(f"<{name}>{xml_text(value)}</{name}>" for name, value in named.items())
             deleted.append((key, f"<Deleted>{inner}</Deleted>".encode()))
-        elif _local(element) == "Error":
+        elif local_name(element) == "Error":
             errors.append(BatchError(key, named.get("VersionId"), named.get("Code", ""), named.get("Message", "")))
     return deleted, errors
 
@@ -157,13 +157,14 @@ def render_copy_result(etag: str, last_modified: str) -> bytes:
 def find_text(body: bytes, name: str) -> str | None:
     """The text of the first element of that name in an upstream's answer; None if there is none."""
     try:
-        root = _parse(body)
+        root = parse_document(body)
     except S3Error:
         return None
-    return next((element.text or "" for element in root.iter() if _local(element) == name), None)
+    return next((element.text or "" for element in root.iter() if local_name(element) == name), None)
 
 
-def _parse(body: bytes) -> Element:
+def parse_document(body: bytes) -> Element:
+    """A document's root, of bounded depth and number of elements. Raises `S3Error` (MalformedXML)."""
     try:
         parser = DefusedXMLParser(target=_Bounded(), forbid_dtd=True)
         parser.feed(body.strip())
@@ -199,5 +200,6 @@ def _malformed() -> S3Error:
     )
 
 
-def _local(element: Element) -> str:
+def local_name(element: Element) -> str:
+    """An element's name without its namespace."""
     return element.tag.rpartition("}")[2]

@@ -33,9 +33,9 @@ MAX_ANSWER_BYTES = 4 * 2**20
 LOOK_TIMEOUT_S = 10.0
 
 
-async def result_of(response: UpstreamResponse) -> Result:
+async def result_of(response: UpstreamResponse, limit_bytes: int = MAX_ANSWER_BYTES) -> Result:
     """Read an answer whole and say what it means for its send. Raises `UpstreamLost`."""
-    body = await response.read(MAX_ANSWER_BYTES)
+    body = await response.read(limit_bytes)
     code = error_code(body)
     return Result(response.status, response.headers, body, classify(response.status, code), code)
 

@@ -18,6 +18,9 @@ from typing import Protocol
 LAZY_FLUSH_S = 0.2
 """The longest a lazy write waits for a commit, in seconds."""
 
+MAX_GENERATION = 2**23 - 1
+"""Each generation has 2^40 tokens for its leases (R10)."""
+
 
 class StoreUnavailable(Exception):
     """The store could not do what it was asked; the message says why, for a person."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.stores.base import Event, Fence, StoreUnavailable
+from gateway.stores.base import MAX_GENERATION, Event, Fence, StoreUnavailable
 
 MAX_TOKEN = 2**63 - 1
-MAX_GENERATION = 2**23 - 1
-"""Each generation has 2^40 tokens for its leases (R10)."""
 HISTORY_KEPT = 200
 """So many events of a key are always kept; older ones are forgotten sooner or later."""
 

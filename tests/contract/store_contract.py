@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.stores.base import Event, EventKind, Fence, Ruling, Store, StoreUnavailable, Upload, UploadState
-from gateway.stores.rules import MAX_GENERATION
+from gateway.stores.base import MAX_GENERATION, Event, EventKind, Fence, Ruling, Store, StoreUnavailable, Upload, UploadState
 
 MAX = 2**63 - 1
 RULES = "rules-1"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Malformed, Reason
@@ -27,9 +27,11 @@ from gateway.core.keys import (
     compile_rule,
     key_fault,
     key_in_metadata,
+    key_of_metadata,
     key_of_object,
     parse_key,
     parse_token,
+    stand_in_of,
 )
 
 # --- tokens
@@ -182,6 +184,19 @@ def test_key_in_metadata_hashes_long_keys() -> None:
     assert hashed.startswith("sha256:")
     assert len(hashed) == 71
     assert key_in_metadata(hashed) != hashed
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=300))
+@example("a" * 257)
+def test_what_an_object_carries_leads_back_to_its_key(key: str) -> None:
+    """To the very key; where it is a hash, to a stand-in that the key itself leads to and that nobody can name."""
+    found = key_of_metadata(key_in_metadata(key))
+    if stand_in_of(key) is None:
+        assert found == key
+    else:
+        assert found == stand_in_of(key) != key
+        assert key_fault(found)
+        assert not found.startswith(key_of_object("b", ""))
 
 
 # --- the grammar of rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.names import filed_name, names_folder, names_own_file
+from gateway.core.names import RECORD_KEY, filed_name, names_folder, names_own_file, names_record
 
 
 @pytest.mark.parametrize("key", ["a/b", "/a/b", "a//b", "a\\b", "a/b/", "\\a//\\b//"])
@@ -69,3 +69,18 @@ def test_own_files(key: str) -> None:
 def test_what_only_looks_like_an_own_file(key: str) -> None:
     """An object of a client may be called nearly like one."""
     assert not names_own_file(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [RECORD_KEY, f"/{RECORD_KEY}", f"//{RECORD_KEY}", f"{RECORD_KEY}/", f"\\{RECORD_KEY}", f"{RECORD_KEY}/below/it"],
+)
+def test_the_record_is_known_by_all_its_spellings(key: str) -> None:
+    """Where keys are filed as paths each of these names it, or would put a folder in its place."""
+    assert names_record(key)
+
+
+@pytest.mark.parametrize("key", ["a", f"a{RECORD_KEY}", f"{RECORD_KEY}s", f"folder/{RECORD_KEY}", f"x/{RECORD_KEY}/y"])
+def test_other_objects_are_no_records(key: str) -> None:
+    """Only the one at the bucket's root is the gateway's."""
+    assert not names_record(key)

@@ -1,0 +1,141 @@
+"""Lists of objects: what the gateway reads of them, and how it takes its own object, the bucket's record, out of them.
+
+S3 may answer fewer entries than `max-keys` (S3 API reference, ListObjectsV2), so an entry can be taken out of a page. A
+page that would be left empty though more follow is skipped: clients of version 1 go on from the last key they saw.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+from xml.sax.saxutils import unescape
+
+from gateway.core.names import RECORD_KEY
+from gateway.s3.request import parse_query
+from gateway.s3.xml import local_name, parse_document
+
+LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions"})
+
+_ENTRY = re.compile(rb"\s*<(Contents|Version|DeleteMarker)>(?:(?!</\1>).)*?<Key>([^<]*)</Key>.*?</\1>", re.DOTALL)
+_ANY_ENTRY = re.compile(rb"<(?:Contents|Version|DeleteMarker|CommonPrefixes)>")
+_COMMON = re.compile(rb"\s*<CommonPrefixes>\s*<Prefix>([^<]*)</Prefix>\s*</CommonPrefixes>")
+_KEY_COUNT = re.compile(rb"(<KeyCount>)(\d+)(</KeyCount>)")
+_TRUNCATED = re.compile(rb"<IsTruncated>\s*true\s*</IsTruncated>")
+_POSITIONS = ("continuation-token", "marker", "start-after", "key-marker", "version-id-marker")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of keys, and whether more follow."""
+
+    keys: tuple[str, ...]
+    truncated: bool
+
+
+def page_of(body: bytes) -> Page:
+    """The keys of a ListObjectsV2 answer that was asked for with `encoding-type=url`. Raises `S3Error`."""
+    root = parse_document(body)
+    keys = []
+    truncated = False
+    for element in root:
+        name = local_name(element)
+        if name == "Contents":
+            keys += [unquote(e.text or "") for e in element if local_name(e) == "Key"]
+        elif name == "IsTruncated":
+            truncated = (element.text or "").strip() == "true"
+    return Page(tuple(keys), truncated)
+
+
+def versions_of(body: bytes, key: str) -> list[str]:
+    """The version ids of one object in a ListObjectVersions answer. Raises `S3Error`."""
+    versions = []
+    for element in parse_document(body):
+        named = {local_name(child): child.text or "" for child in element}
+        if named.get("Key") == key and "VersionId" in named:
+            versions.append(named["VersionId"])
+    return versions
+
+
+def may_show_record(raw_query: str) -> bool:
+    """Whether a list may hold the record, or a common prefix that it alone is under."""
+    asked = dict(parse_query(raw_query))
+    prefix = asked.get("prefix", "")
+    if not (RECORD_KEY.startswith(prefix) or prefix.startswith(RECORD_KEY)):
+        return False
+    after = max(asked.get(name, "") for name in ("marker", "start-after", "key-marker"))
+    return after <= RECORD_KEY
+
+
+def record_prefix(raw_query: str) -> str | None:
+    """The common prefix that a list's delimiter rolls the record up into; None where it stands for itself."""
+    asked = dict(parse_query(raw_query))
+    prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+    if not delimiter or not RECORD_KEY.startswith(prefix):
+        return None
+    found = RECORD_KEY.find(delimiter, len(prefix))
+    return None if found < 0 else RECORD_KEY[: found + len(delimiter)]
+
+
+def names_common_prefix(body: bytes, prefix: str) -> bool:
+    """Whether a list has that common prefix."""
+    return any(_text(found[1]) == prefix for found in _COMMON.finditer(body))
+
+
+def without_record(body: bytes, common_prefix: str | None) -> bytes:
+    """A list without the record in all its versions, and without `common_prefix` where one is given."""
+    removed = 0
+
+    def cut(found: re.Match[bytes], name: bytes, hidden: str) -> bytes:
+        nonlocal removed
+        if _text(name) != hidden:
+            return found[0]
+        removed += 1
+        return b""
+
+    body = _ENTRY.sub(lambda found: cut(found, found[2], RECORD_KEY), body)
+    if common_prefix is not None:
+        body = _COMMON.sub(lambda found: cut(found, found[1], common_prefix), body)
+    if not removed:
+        return body
+    return _KEY_COUNT.sub(lambda found: b"%b%d%b" % (found[1], int(found[2]) - removed, found[3]), body)
+
+
+def goes_on_empty(body: bytes) -> bool:
+    """Whether a page has no entry, though more follow."""
+    return _TRUNCATED.search(body) is not None and _ANY_ENTRY.search(body) is None
+
+
+def next_page(raw_query: str, body: bytes) -> str:
+    """The query of the page after one that holds the record alone."""
+    asked = parse_query(raw_query)
+    kept = [(name, value) for name, value in asked if name not in _POSITIONS]
+    named = dict(asked)
+    if "versions" in named:
+        position = [("key-marker", _element(body, b"NextKeyMarker")),
+                    ("version-id-marker", _element(body, b"NextVersionIdMarker"))]  # fmt: skip
+    elif named.get("list-type") == "2":
+        position = [("continuation-token", _element(body, b"NextContinuationToken"))]
+    else:
+        position = [("marker", _element(body, b"NextMarker") or RECORD_KEY)]
+    pairs = [*kept, *((name, value) for name, value in position if value)]
+    return "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in pairs)
+
+
+def as_if_asked(body: bytes, first: bytes) -> bytes:
+    """A later page as the answer to the request that `first` was the answer to: with its positions."""
+    for name in (b"ContinuationToken", b"Marker", b"KeyMarker", b"VersionIdMarker", b"StartAfter"):
+        pattern = re.compile(rb"\s*<%b>[^<]*</%b>|\s*<%b\s*/>" % (name, name, name))
+        was = pattern.search(first)
+        body = pattern.sub(lambda found, was=was: was[0] if was else b"", body)  # type: ignore[misc]
+    return body
+
+
+def _element(body: bytes, name: bytes) -> str:
+    found = re.search(rb"<%b>([^<]*)</%b>" % (name, name), body)
+    return unescape(found[1].decode("utf-8", "surrogateescape")) if found else ""
+
+
+def _text(name: bytes) -> str:
+    """A key or prefix as it stands in a list, encoded or not: the record's has no character that either changes."""
+    return name.decode("utf-8", "surrogateescape").strip()

@@ -1,0 +1,412 @@
+"""The bucket's record: one small object that names the database which rules the bucket (R10, "Several gateways").
+
+It is written before the first fenced write of a run in a bucket, under a condition, and looked at again every half
+`lapse_s` as long as fenced writes come or are under way. A gateway that has not seen its own record for `lapse_s` lets
+no fenced write past its commit point there: so whoever has replaced the record knows after `lapse_s` that the gateway
+before it sends nothing more. A gateway that sleeps between this look and its send is beyond that: then the condition
+on the object alone protects (G3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+import structlog
+
+from gateway.clock import Clock
+from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
+from gateway.core.names import RECORD_KEY
+from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, condition_on
+from gateway.s3.xml import error_code
+from gateway.service.record import Record, parse_record, render_record, time_of
+from gateway.service.refusals import store_unavailable, unavailable
+from gateway.service.sending import result_of
+from gateway.stores.base import RESTORED, Store, StoreUnavailable
+from gateway.upstream.base import (
+    EMPTY_SHA256,
+    CapabilitySource,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+)
+
+LAPSE_S = 60.0
+WRITE_TIMEOUT_S = 10.0
+REFUSED_FOR_S = 1.0
+"""So long a refused bucket is not looked at again, however many writes come."""
+TRIES = 3
+MAX_IDLE_BUCKETS = 4096
+MAX_RECORD_BYTES = 65536
+
+FencedBefore = Literal["auto", True, False]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A bucket's record as it was found. `record` None: it cannot be read."""
+
+    record: Record | None
+    etag: str
+    why: str = ""
+    """What is wrong with it."""
+
+
+class NoBucket(Exception):
+    """There is no such bucket."""
+
+
+class _Standing(Enum):
+    UNKNOWN = auto()
+    FREE = auto()
+    """Nobody's, as far as has been seen; without a token one may write."""
+    OURS = auto()
+    REFUSED = auto()
+
+
+class _Bucket:
+    """What this run knows of one bucket."""
+
+    __slots__ = ("fault", "keeper", "looked_at", "looking", "name", "pins", "standing", "token", "used_at")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.standing = _Standing.UNKNOWN
+        self.fault = ""
+        self.looked_at = -math.inf
+        """When the last look that succeeded began, monotonic seconds."""
+        self.used_at = -math.inf
+        self.token = False
+        """Writes with a token have come: it is to bear a record."""
+        self.pins = 0
+        self.looking: asyncio.Task[None] | None = None
+        self.keeper: asyncio.Task[None] | None = None
+
+
+class Records:
+    """The records of all buckets of one gateway. `fenced_before`: "auto"; True also refuses a bucket without a record
+    that this database does not know; False looks for no record and writes none."""
+
+    def __init__(
+        self,
+        store: Store,
+        upstream: Upstream,
+        capabilities: CapabilitySource,
+        clock: Clock,
+        *,
+        fenced_before: FencedBefore = "auto",
+        lapse_s: float = LAPSE_S,
+    ) -> None:
+        self.lapse_s = lapse_s
+        self.off = fenced_before is False
+        self._store = store
+        self._upstream = upstream
+        self._capabilities = capabilities
+        self._clock = clock
+        self._known_alone = fenced_before is True
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    # --- fenced writes
+
+    async def enter(self, name: str, *, token: bool) -> None:
+        """Before a fenced write in a bucket is admitted: the bucket is this database's, or, for one without a token,
+        nobody's. It is kept an eye on until `leave`. Raises `TryAgain` (Superseded, StoreUnavailable,
+        UpstreamUnavailable)."""
+        if self.off:
+            return
+        bucket = self._pin(name)
+        bucket.token = bucket.token or token
+        try:
+            if not self._admits(bucket, token):
+                await self._look(bucket, establish=token)
+        except BaseException:
+            bucket.pins -= 1
+            raise
+        if bucket.keeper is None:
+            bucket.keeper = asyncio.create_task(self._keep(bucket))
+
+    def leave(self, name: str) -> None:
+        """The write is over."""
+        if not self.off:
+            bucket = self._buckets[name]
+            bucket.pins -= 1
+            bucket.used_at = self._clock.monotonic()
+
+    def before_commit(self, name: str) -> None:
+        """At the commit point of a fenced write: nobody else has been seen to rule the bucket, and the last look is not
+        older than `lapse_s`. Raises `TryAgain` (Superseded)."""
+        if self.off:
+            return
+        bucket = self._buckets[name]
+        if bucket.standing is _Standing.REFUSED:
+            raise _superseded(name, bucket.fault)
+        if self._clock.monotonic() - bucket.looked_at >= self.lapse_s:
+            raise _superseded(name, f"its record has not been seen for {self.lapse_s:g} s", known=False)
+
+    def _admits(self, bucket: _Bucket, token: bool) -> bool:
+        """Whether a write may go on without a look. Raises `TryAgain` (Superseded)."""
+        age_s = self._clock.monotonic() - bucket.looked_at
+        if bucket.standing is _Standing.REFUSED and age_s < min(REFUSED_FOR_S, self.lapse_s):
+            raise _superseded(bucket.name, bucket.fault)
+        if bucket.standing is _Standing.FREE:
+            return not token and age_s < self.lapse_s
+        return bucket.standing is _Standing.OURS and age_s < self.lapse_s
+
+    def _pin(self, name: str) -> _Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            self._make_room()
+            bucket = self._buckets[name] = _Bucket(name)
+        bucket.pins += 1
+        bucket.used_at = self._clock.monotonic()
+        return bucket
+
+    def _make_room(self) -> None:
+        for _ in range(8):
+            if len(self._buckets) < MAX_IDLE_BUCKETS:
+                return
+            name, bucket = self._buckets.popitem(last=False)
+            if bucket.pins or bucket.keeper is not None or bucket.looking is not None:
+                self._buckets[name] = bucket
+
+    async def _keep(self, bucket: _Bucket) -> None:
+        """Look at the record every half `lapse_s` while the bucket is in use."""
+        try:
+            while bucket.pins or self._clock.monotonic() - bucket.used_at < self.lapse_s / 2:
+                due = bucket.looked_at + self.lapse_s / 2
+                pause_s = max(due - self._clock.monotonic(), self.lapse_s / 20)
+                await asyncio.sleep(pause_s)
+                # What keeps it from being seen is told to the writes that it keeps from going on.
+                with suppress(FenceError):
+                    await self._look(bucket, establish=bucket.token)
+        finally:
+            bucket.keeper = None
+
+    # --- looking
+
+    async def _look(self, bucket: _Bucket, *, establish: bool) -> None:
+        """Look at the record; with `establish`, make sure that there is one. Raises `TryAgain`."""
+        if bucket.looking is not None:
+            with suppress(FenceError):
+                await asyncio.shield(bucket.looking)
+            if self._admits(bucket, establish):
+                return
+        if bucket.looking is None:
+            # A task of its own: who asks may go away, and the others wait for the same.
+            bucket.looking = asyncio.create_task(self._examine(bucket, establish))
+            bucket.looking.add_done_callback(lambda done: _ended(bucket, done))
+        await asyncio.shield(bucket.looking)
+        if bucket.standing is _Standing.REFUSED:
+            raise _superseded(bucket.name, bucket.fault)
+
+    async def _examine(self, bucket: _Bucket, establish: bool) -> None:
+        for _ in range(TRIES):
+            began = self._clock.monotonic()
+            try:
+                found = await self._standing(bucket.name, establish)
+            except StoreUnavailable as error:
+                raise store_unavailable(error) from error
+            if found is None:  # somebody else was quicker
+                continue
+            standing, fault = found
+            if standing is _Standing.REFUSED and bucket.standing is not standing:
+                _log.warning("superseded", bucket=bucket.name, reason=fault, remedy=remedy(bucket.name))
+            bucket.standing, bucket.fault, bucket.looked_at = standing, fault, began
+            return
+        raise unavailable(f"the record of bucket {bucket.name} changes all the time")
+
+    async def _standing(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
+        """How this database stands in a bucket, and what is wrong; None if the record has changed meanwhile."""
+        try:
+            return await self._standing_there(name, establish)
+        except NoBucket:
+            return _Standing.FREE, ""  # who writes to it is told by the store
+
+    async def _standing_there(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
+        """Raises `NoBucket`."""
+        seen = await self.read(name)
+        if fault := await self.fault(name, seen):
+            return _Standing.REFUSED, fault
+        if not establish:
+            return (_Standing.FREE if seen is None else _Standing.OURS), ""
+        ruling = await self._store.ruling(name)
+        stale = seen is None or (seen.record is not None and seen.record.run != self._store.authority.run)
+        if stale and (await self._capabilities.of_bucket(name)).conditional_put:
+            if seen is None and ruling is not None:
+                _log.warning("the bucket's record was gone", bucket=name)
+            if await self.write(name, self.own_record(), seen) is None:
+                return None
+        if ruling is None:
+            await self._store.rule(name)
+        return _Standing.OURS, ""
+
+    async def fault(self, name: str, seen: Seen | None) -> str:
+        """Why a bucket with that record is not this database's to serve; empty if it is, or may become so. Raises
+        `StoreUnavailable`."""
+        authority, ruling = self._store.authority, await self._store.ruling(name)
+        if seen is not None:
+            record = seen.record
+            if record is None:
+                return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
+            if record.database != authority.database:
+                doing = "is being taken over by" if record.rebuilding else "belongs to"
+                return f"the bucket {doing} {record.owner}; this one is {_name(authority.database)}"
+            if record.generation > authority.generation or not await self._store.knows_run(record.run):
+                return f"this database is an older copy of the one that rules the bucket ({record.owner})"
+        if ruling is not None and ruling.claim is not None:
+            if ruling.claim == RESTORED:
+                return "this database has been restored: it does not know what happened since the backup was made"
+            return "the rebuild of its floors has not come to its end"
+        if seen is not None and seen.record is not None and seen.record.rebuilding:
+            return "the rebuild of its floors has not come to its end"
+        if seen is None and ruling is None and self._known_alone:
+            return "[store] fenced_before = true, and this database has not rebuilt the bucket's floors yet"
+        return ""
+
+    # --- the object itself
+
+    def own_record(self, *, rebuilding: bool = False) -> Record:
+        """A record of this run, unlike any before it."""
+        authority = self._store.authority
+        return Record(
+            authority.database,
+            authority.generation,
+            authority.run,
+            self._clock.nonce(),
+            rebuilding,
+            self.lapse_s,
+            time_of(self._clock.wall()),
+        )
+
+    async def read(self, name: str) -> Seen | None:
+        """The record that the bucket bears; None: none. Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
+        try:
+            response = await self._upstream.read(UpstreamRequest("GET", name, RECORD_KEY, "", (), EMPTY_SHA256))
+            body = await response.read(MAX_RECORD_BYTES)
+        except UpstreamLost as error:
+            raise unavailable(f"the record of bucket {name} cannot be read: {error}") from error
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        if response.status == 404:
+            if error_code(body) == "NoSuchBucket":
+                raise NoBucket(f"there is no bucket {name}")
+            return None
+        if response.status != 200:
+            raise unavailable(
+                f"it answers {response.status} to a GET of {name}/{RECORD_KEY}, the bucket's record. The gateway's "
+                "credentials need s3:GetObject and s3:PutObject on it, and s3:ListBucket on its bucket"
+            )
+        etag = response.header("etag") or ""
+        try:
+            return Seen(parse_record(body), etag)
+        except ValueError as error:
+            return Seen(None, etag, str(error))
+
+    async def write(self, name: str, record: Record, instead_of: Seen | None) -> Seen | None:
+        """Replace the record that was seen, or make it where there was none; None if it is no longer what was seen.
+        Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
+        data = render_record(record)
+        bare = (await self._capabilities.of_bucket(name)).bare_etag
+        condition = condition_on(None if instead_of is None else ObjectState(instead_of.etag), bare_etag=bare)
+        request = UpstreamRequest(
+            "PUT",
+            name,
+            RECORD_KEY,
+            "",
+            (condition.header(), ("content-type", "application/json")),
+            hashlib.sha256(data).hexdigest(),
+        )
+        try:
+            result = await result_of(await self._upstream.send(request, data, WRITE_TIMEOUT_S))
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        except UpstreamLost:
+            result = None
+        if result is not None and result.code == "NoSuchBucket":
+            raise NoBucket(f"there is no bucket {name}")
+        if result is not None and result.answer is Answer.APPLIED and (etag := result.header("etag")):
+            return Seen(record, etag)
+        # A server may have tried twice, or its answer be lost: the nonce tells.
+        seen = await self.read(name)
+        if seen is not None and seen.record == record:
+            return seen
+        if result is not None and result.status in CONDITION_FAILED_STATUS:
+            return None
+        told = "no answer came" if result is None else f"it answers {result.status} {result.code or ''}".strip()
+        raise unavailable(f"the record of bucket {name} ({RECORD_KEY}) cannot be written: {told}", Outcome.NOT_APPLIED)
+
+    # --- the rest
+
+    async def refusals(self) -> dict[str, str]:
+        """The buckets that are known to be refused, and why. Looks at nothing."""
+        refused = {b.name: b.fault for b in self._buckets.values() if b.standing is _Standing.REFUSED}
+        for ruling in await self._store.rulings():
+            if ruling.claim is not None and ruling.bucket not in refused:
+                refused[ruling.bucket] = await self.fault(ruling.bucket, None)
+        return dict(sorted(refused.items()))
+
+    async def look_at(self, name: str) -> str:
+        """Look at a bucket's record now; why fenced writes are refused there, empty if they are not. Raises
+        `TryAgain`."""
+        if self.off:
+            return ""
+        bucket = self._pin(name)
+        try:
+            await self._look(bucket, establish=False)
+        except TryAgain as error:
+            if error.reason is not Reason.SUPERSEDED:
+                raise
+        finally:
+            bucket.pins -= 1
+        return bucket.fault
+
+    def forget(self, name: str) -> None:
+        """Have the next fenced write in a bucket look at its record."""
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            bucket.standing, bucket.looked_at = _Standing.UNKNOWN, -math.inf
+
+    async def close(self) -> None:
+        """End what looks at records."""
+        tasks = [t for b in self._buckets.values() for t in (b.keeper, b.looking) if t is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def remedy(bucket: str) -> str:
+    """What an operator does about a bucket that is refused."""
+    return f"fencing-gateway fence rebuild --bucket {bucket}"
+
+
+def _name(database: str) -> str:
+    return f"database {database[:8]}"
+
+
+def _superseded(bucket: str, fault: str, *, known: bool = True) -> TryAgain:
+    advice = (
+        "Send the request to the gateway that rules the bucket. If this one is to take it over, its operator runs: "
+        f"{remedy(bucket)}"
+        if known
+        else "Send the request again."
+    )
+    return TryAgain(
+        Reason.SUPERSEDED,
+        f"This gateway lets no fenced write into bucket {bucket}: {fault}. {advice}",
+        retry_after_s=5 if known else 1,
+    )
+
+
+def _ended(bucket: _Bucket, task: asyncio.Task[None]) -> None:
+    bucket.looking = None
+    if not task.cancelled():
+        task.exception()  # whoever waited has been told; nobody may have
