@@ -21,6 +21,7 @@ TABLE = {
     Reason.TOKEN_REQUIRED: (428, "FencingTokenRequired"),
     Reason.TOKEN_INVALID: (400, "InvalidArgument"),
     Reason.TOKEN_JUMP: (400, "InvalidArgument"),
+    Reason.TOKEN_JUMP: (400, "InvalidArgument"),
     Reason.KEY_INVALID: (400, "InvalidArgument"),
     Reason.NOT_SIGNED: (400, "InvalidArgument"),
     Reason.KEY_MISMATCH: (400, "InvalidArgument"),
