@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from gateway.core.errors import FenceError, Outcome
+from gateway.core.keys import NO_TOKEN
 from gateway.core.write import ABSENT, FINAL_ERRORS, Answer
 from gateway.s3.errors import S3Error, of_fence
 from gateway.s3.fencing import META
@@ -88,9 +89,19 @@ class Batches:
             for item in items:
                 self._objects.unpin(item.entry)
                 self._fences.unpin(item.live)
+                self._writes.records.leave(item.write.bucket)
 
     async def _admit(self, asked: BatchObject, write: Write) -> _Item:
         """Admission without a wait: a pending hand-over is this object's error."""
+        records = self._writes.records
+        await records.enter(write.bucket, token=write.token != NO_TOKEN)
+        try:
+            return await self._admitted(asked, write)
+        except BaseException:
+            records.leave(write.bucket)
+            raise
+
+    async def _admitted(self, asked: BatchObject, write: Write) -> _Item:
         live = await self._fences.admit(
             write.key,
             write.token,

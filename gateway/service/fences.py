@@ -15,7 +15,7 @@ import structlog
 
 from gateway.clock import Clock
 from gateway.core.gate import Admission, Gate, Send
-from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits
+from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
@@ -48,6 +48,8 @@ class Fences:
         self._keys_with_uploads: frozenset[str] = frozenset()
         self._objects_with_uploads: frozenset[tuple[str, str]] = frozenset()
         self._unsettled_uploads_until = -math.inf
+        self.before_commit: Callable[[str], None] = lambda bucket: None
+        """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
         """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
 
@@ -119,6 +121,19 @@ class Fences:
         """An object bears a higher token than the floor: raise the floor to it, durably. Raises `TryAgain`."""
         await self._raise(live, Token(token), cause, request_id)
 
+    async def found(self, key: FencingKey, token: Token, cause: str) -> int:
+        """An object bears `token`: the floor is at least that from now on, durably; nothing is waited for. Answers the
+        floor of before. Raises `TryAgain` (StoreUnavailable)."""
+        live = self._live.get(key) or await self._load(key)
+        live.pins += 1
+        try:
+            floor = live.gate.floor
+            if token > floor:
+                await self._raise(live, token, cause, "")
+        finally:
+            self.unpin(live)
+        return floor
+
     async def seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
         """Seal (key, token), the floor, durably: from now on it is refused like a lower one. Waits for nothing: what of
         it is past its commit point may still land. Raises `Refused` where it holds the key no more."""
@@ -160,11 +175,13 @@ class Fences:
         gates = self._live.values() if key is None else filter(None, [self._live.get(key)])
         return [live.passages[send].describe(now) for live in gates for send in live.gate.unsettled()]
 
-    def pending(self, key: FencingKey | None = None) -> list[PendingHandOver]:
-        """The hand-overs that something lower holds up, of one key or of all; the one that has waited longest first."""
-        gates = list(self._live.values()) if key is None else [live for live in [self._live.get(key)] if live]
-        found = filter(None, map(self._pending, gates))
-        return sorted(found, key=lambda pending: -pending.waited_s)
+    def pending(self) -> list[PendingHandOver]:
+        """The hand-overs that have been asked for and that something lower holds up."""
+        return list(filter(None, map(self._pending, list(self._live.values()))))
+
+    async def pending_of(self, key: FencingKey) -> PendingHandOver | None:
+        """What holds up the hand-over of a key to its floor; None if nothing does. Raises `TryAgain`."""
+        return self._pending(self._live.get(key) or await self._load(key))
 
     def _pending(self, live: LiveGate) -> PendingHandOver | None:
         gate, now = live.gate, self.clock.monotonic()
@@ -316,7 +333,15 @@ class Fences:
         _log.info("handed-over", fence_key=live.gate.key, token=token, waited_s=round(waited_s, 3))
 
     async def _fence(self, key: FencingKey) -> Fence:
-        return await self._stored(self.store.fence(key))
+        fence = await self._stored(self.store.fence(key))
+        if (stand_in := stand_in_of(key)) is None:
+            return fence
+        # A rebuild may have found the token of this key where only the key's hash stood.
+        found = await self._stored(self.store.fence(stand_in))
+        if found.floor <= fence.floor:
+            return fence
+        event = Event(key, EventKind.RAISED, found.floor, fence.floor, "found by the hash of the key")
+        return await self._stored(self.store.raise_floor(key, found.floor, event))
 
     async def _stored(self, call: asyncio.Future[Fence] | object) -> Fence:
         try:

@@ -25,6 +25,11 @@ class Ledger(Protocol):
     @property
     def timing(self) -> Timing: ...
 
+    @property
+    def before_commit(self) -> Callable[[str], None]:
+        """Called with the bucket at each commit point. Raises `TryAgain` where nothing fenced may be written there."""
+        ...
+
     def in_doubt(self, live: LiveGate, send: Send, passage: Passage) -> None:
         """The send's answer is lost."""
         ...
@@ -121,7 +126,9 @@ class Passage:
     def commit(self) -> None:
         """Pass the commit point. What completes the request must be sent before the next await.
 
-        Raises `Refused` when overtaken, `TryAgain` while a send of another key may still land on the object."""
+        Raises `Refused` when overtaken, `TryAgain` while a send of another key may still land on the object, or where
+        another gateway has the bucket."""
+        self._fences.before_commit(self._entry.bucket)
         gate = self._live.gate
         gate.refuse_overtaken(self._send.token)
         if self._entry.contested(gate.key):

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Reason, TryAgain
-from gateway.core.keys import FencingKey, key_in_metadata
+from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, stand_in_of
 from gateway.core.names import filed_name
 from gateway.core.write import (
     ABSENT,
@@ -37,6 +37,7 @@ from gateway.service.copies import prepare_copy
 from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry, Objects
 from gateway.service.passages import LiveGate, Passage
+from gateway.service.records import Records
 from gateway.service.refusals import (
     another_key,
     condition_failed,
@@ -111,9 +112,14 @@ class Admission:
     async def __aenter__(self) -> tuple[LiveGate, ObjectEntry]:
         """Raises `FenceError`."""
         writes, write = self._writes, self._write
-        live = await writes.fences.admit(
-            write.key, write.token, cause=write.cause, request_id=write.request_id, limits=write.rule.limits
-        )
+        await writes.records.enter(write.bucket, token=write.token != NO_TOKEN)
+        try:
+            live = await writes.fences.admit(
+                write.key, write.token, cause=write.cause, request_id=write.request_id, limits=write.rule.limits
+            )
+        except BaseException:
+            writes.records.leave(write.bucket)
+            raise
         entry = writes.objects.pin(write.bucket, write.object_key)
         self._live, self._entry = live, entry
         try:
@@ -138,6 +144,7 @@ class Admission:
     def _unpin(self) -> None:
         self._writes.objects.unpin(self._entry)
         self._writes.fences.unpin(self._live)
+        self._writes.records.leave(self._write.bucket)
 
 
 class Writes:
@@ -153,8 +160,12 @@ class Writes:
         *,
         small_body_bytes: int = 65536,
         require_conditional: bool = False,
+        records: Records | None = None,
     ) -> None:
+        """Without `records` no bucket's record is looked at."""
         self.fences = fences
+        self.records = records or Records(fences.store, upstream, capabilities, clock, fenced_before=False)
+        fences.before_commit = self.records.before_commit
         self.objects = objects
         self.upstream = upstream
         self.capabilities = capabilities
@@ -227,17 +238,20 @@ class Writes:
         store, place = self.fences.store, (write.bucket, write.object_key)
         try:
             async with entry.owning:
-                owner = await store.owner(*place)
+                recorded = await store.owner(*place)
+                by_hash = recorded not in (None, write.key) and recorded == stand_in_of(write.key)
+                owner = write.key if by_hash else recorded
                 entry.owner = None if owner is None else FencingKey(owner)
                 if owner not in (None, write.key) and not (write.token and write.rule.rekey):
                     raise another_key(write, str(owner))
-                if not write.token or owner == write.key:
+                if not write.token or recorded == write.key:
                     return
-                self._refuse_move_after_crash(write)
+                if owner != write.key:
+                    self._refuse_move_after_crash(write)
                 if entry.unsettled_of_another(write.key):
                     raise contested(write.key, self.fences.timing.settle_timeout_s)
                 entry.owner = write.key
-                claimed = await store.claim(*place, write.key, instead_of=owner)
+                claimed = await store.claim(*place, write.key, instead_of=recorded)
                 entry.owner = FencingKey(claimed)
                 if claimed != write.key:
                     raise another_key(write, claimed)
@@ -511,6 +525,7 @@ class Writes:
         for task in self._chases:
             task.cancel()
         await asyncio.gather(*self._chases, *self._unmarking, return_exceptions=True)
+        await self.records.close()
 
     # --- small parts
 
