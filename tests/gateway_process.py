@@ -55,14 +55,21 @@ def before(store: StoreServer | Target) -> dict[str, str]:
     }
 
 
-def serve(directory: Path, *sets: str, stderr: IO[bytes] | int | None = None, **environ: str) -> subprocess.Popen[str]:
-    """The process, its data in `directory`; standard output in a pipe, its log in gateway.log, or in `stderr`."""
+def serve(
+    directory: Path,
+    *sets: str,
+    stderr: IO[bytes] | int | None = None,
+    program: tuple[str, ...] = ("gateway",),
+    **environ: str,
+) -> subprocess.Popen[str]:
+    """The process, its data in `directory`; standard output in a pipe, its log in gateway.log, or in `stderr`.
+    `program`: a module in place of the gateway's own, and what comes before the command."""
     given = ("s3.listen=127.0.0.1:0", "control.listen=127.0.0.1:0", f"store.url=sqlite:{directory}/gateway.db", *sets)
     arguments = [part for one in given for part in ("--set", one)]
     tied = (sys.executable, "-I", "-S", tied_exec.__file__, str(os.getpid()))
     with (directory / "gateway.log").open("ab") as log:
         return subprocess.Popen(
-            [*tied, sys.executable, "-m", "gateway", "serve", *arguments],
+            [*tied, sys.executable, "-m", *program, "serve", *arguments],
             env=environment(PYTHONUNBUFFERED="1", PYTHONPATH=str(ROOT), **environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -75,14 +82,22 @@ class GatewayProcess:
     """A gateway over `directory`, started and ended as often as one likes: as a context, or call by call.
 
     Its settings come from `configuration`, a TOML file's text; `environ`, environment variables; `sets`, the command
-    line. Its embedded store, if it has one, is in the directory too."""
+    line. Its embedded store, if it has one, is in the directory too. `program` as for `serve`."""
 
     process: subprocess.Popen[str]
     url: str
     control_url: str
 
-    def __init__(self, directory: Path, *sets: str, configuration: str = "", **environ: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *sets: str,
+        configuration: str = "",
+        program: tuple[str, ...] = ("gateway",),
+        **environ: str,
+    ) -> None:
         self.directory = directory
+        self._program = program
         self._sets = (f"upstream.directory={directory}/store", *sets)
         self._environ = environ
         if configuration:
@@ -113,7 +128,7 @@ class GatewayProcess:
         return self
 
     def _serve(self) -> subprocess.Popen[str]:
-        return serve(self.directory, *self._sets, stderr=None, **self._environ)
+        return serve(self.directory, *self._sets, program=self._program, **self._environ)
 
     def _told(self, label: str) -> str:
         assert self.process.stdout is not None

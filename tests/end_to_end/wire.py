@@ -114,12 +114,14 @@ class Conversation:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def answer(self, bound_s: float = 30.0) -> Answer:
+    async def answer(self, bound_s: float = 30.0, *, bodiless: bool = False) -> Answer:
+        """The next answer; `bodiless`: to a HEAD."""
         async with asyncio.timeout(bound_s):
             head = await self._reader.readuntil(b"\r\n\r\n")
             lines = head.decode().split("\r\n")
             headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in lines[1:] if line)}
-            body = await self._reader.readexactly(int(headers.get("content-length", "0")))
+            length = 0 if bodiless else int(headers.get("content-length", "0"))
+            body = await self._reader.readexactly(length)
         return Answer(int(lines[0].split()[1]), headers, body)
 
     def close(self) -> None:
