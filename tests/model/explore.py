@@ -10,7 +10,7 @@ from hashlib import blake2b
 from tests.model import steps
 from tests.model.guarantees import Violation
 from tests.model.size import Size
-from tests.model.world import Encoded, World, canonical, decode, encode, first
+from tests.model.world import Encoded, NoChange, World, canonical, decode, encode, first
 
 Progress = Callable[[int, int, int], None]
 """Told now and then: the depth, the states found, those of them still to be looked at."""
@@ -65,7 +65,7 @@ def successors(size: Size, state: Encoded) -> Iterator[tuple[steps.Action, Encod
         world = decode(size, state)
         try:
             steps.act(world, action)
-        except steps.NoChange:
+        except NoChange:
             continue
         except Violation as violation:
             yield action, violation
@@ -94,7 +94,8 @@ def replay(found: Found) -> list[tuple[World, steps.Action, World | Violation]]:
 
 
 def _replay(found: Found, *, keep_names: bool) -> list[tuple[World, steps.Action, World | Violation]]:
-    size, way = found.size, []
+    size = found.size
+    way: list[tuple[World, steps.Action, World | Violation]] = []
     state = encode(first(size))
     for wanted in (*found.path[1:], None):
         step = next(

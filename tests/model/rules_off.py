@@ -15,9 +15,9 @@ from gateway.core import write as core_write
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.write import Answer, Phase, Signal, Verdict
 from gateway.stores import rules as store_rules
-from tests.model import steps, upstream
+from tests.model import admission, guarantees, process, sending, steps, uploads, upstream
 from tests.model.size import Op, Size
-from tests.model.world import At, Flight, Request, Upload, World
+from tests.model.world import NO_OBJECT, At, Flight, Request, Upload, Way, Why, World
 
 Patches = list[tuple[object, str, object]]
 CORE, SERVICE = "core", "service"
@@ -99,7 +99,7 @@ def not_asked_at_the_commit_point() -> Patches:
     def enter(self: Gate, send: Send) -> None:
         send.phase = Phase.COMMITTING
 
-    return [(Gate, "enter", enter), (steps, "pass_gate", lambda w, r, f: w.gates[r.key].enter(f.send))]
+    return [(Gate, "enter", enter), (sending, "pass_gate", lambda w, r, f: w.gates[r.key].enter(f.send))]
 
 
 def nobody_waited_for() -> Patches:
@@ -183,51 +183,51 @@ def head_judged_without_tokens() -> Patches:
 
 
 def tail_not_withheld() -> Patches:
-    stage = steps.stage
+    stage = sending.stage
 
     def at_once(w: World, r: Request) -> None:
         stage(w, r)
         if r.flight is not None:
-            r.flight.way = upstream.Way.UNDER_WAY
+            r.flight.way = Way.UNDER_WAY
 
     def enabled_steps(w: World, r: Request) -> Iterator[str]:
-        if r.at is At.STAGED and r.flight is not None and r.flight.way is upstream.Way.UNDER_WAY:
+        if r.at is At.STAGED and r.flight is not None and r.flight.way is Way.UNDER_WAY:
             yield "land"
         yield from steps_of(w, r)
 
     steps_of = steps._steps_of
-    return [(steps, "stage", at_once), (steps, "_steps_of", enabled_steps)]
+    return [(sending, "stage", at_once), (steps, "_steps_of", enabled_steps)]
 
 
 def granted_before_the_hand_over() -> Patches:
-    learn = steps.learn
+    learn = admission.learn
 
     def early(w: World, r: Request) -> None:
         learn(w, r)
         if r.op is Op.GRANT and r in w.requests:
-            steps.guarantees.acknowledged(w, r)
+            guarantees.acknowledged(w, r)
 
-    return [(steps, "learn", early), (steps, "_STEPS", {**steps._STEPS, "learn": early})]
+    return [(admission, "learn", early), (steps, "_STEPS", {**steps._STEPS, "learn": early})]
 
 
 def unconditional() -> Patches:
     return [
-        (steps, "ready", _ready_unconditional),
-        (steps, "conditional", lambda w, r: False),
+        (sending, "ready", _ready_unconditional),
+        (sending, "conditional", lambda w, r: False),
     ]
 
 
 def _ready_unconditional(w: World, r: Request) -> None:
     r.at = At.READY
     if r.op is Op.STREAM:
-        steps.stage(w, r)
+        sending.stage(w, r)
 
 
 def resends_pass_by_the_gate() -> Patches:
-    pass_gate = steps.pass_gate
+    pass_gate = sending.pass_gate
 
     def first_only(w: World, r: Request, f: Flight) -> None:
-        if r.why is not steps.Why.MOVED:
+        if r.why is not Why.MOVED:
             pass_gate(w, r, f)
         elif f.send is not None:
             f.send.phase = Phase.COMMITTING
@@ -237,88 +237,88 @@ def resends_pass_by_the_gate() -> Patches:
         self._sends.add(send)
         return send
 
-    return [(steps, "pass_gate", first_only), (steps, "admit_anew", lambda w, r: None), (Gate, "stage", stage)]
+    return [(sending, "pass_gate", first_only), (sending, "admit_anew", lambda w, r: None), (Gate, "stage", stage)]
 
 
 def deletes_answered_from_memory() -> Patches:
-    conditioned = steps.conditioned
+    conditioned = sending.conditioned
 
     def trusting(w: World, r: Request) -> None:
-        if r.op is Op.DELETE and w.memory[r.obj] == steps.NO_OBJECT:
-            steps.end(w, r, applied=True)
+        if r.op is Op.DELETE and w.memory[r.obj] == NO_OBJECT:
+            sending.end(w, r, applied=True)
         else:
             conditioned(w, r)
 
-    return [(steps, "conditioned", trusting)]
+    return [(sending, "conditioned", trusting)]
 
 
 def memory_not_judged() -> Patches:
-    return [(steps, "forget_unless_ours", lambda w, r: None)]
+    return [(sending, "forget_unless_ours", lambda w, r: None)]
 
 
 def one_nonce_for_all() -> Patches:
-    return [(steps, "new_nonce", lambda w: 1)]
+    return [(sending, "new_nonce", lambda w: 1)]
 
 
 def stops_always_clean() -> Patches:
-    return [(steps, "stops_clean", lambda w: True)]
+    return [(process, "stops_clean", lambda w: True)]
 
 
 def kernel_delivers_later() -> Patches:
     def cut(w: World, f: Flight, settle: int) -> None:
-        if f.way is upstream.Way.UNDER_WAY and f.lands_by < 0:
+        if f.way is Way.UNDER_WAY and f.lands_by < 0:
             f.lands_by = w.now + settle + 1
 
     return [(upstream, "cut", cut)]
 
 
 def assembly_not_waited_for() -> Patches:
-    return [(steps, "patience", lambda w, key: w.size.settle_ticks)]
+    return [(process, "patience", lambda w, key: w.size.settle_ticks)]
 
 
 def completes_settle_each_other() -> Patches:
-    unclear = steps.completes_unclear
+    unclear = uploads.completes_unclear
 
     def settling(w: World, r: Request, verdict: Verdict) -> None:
         if verdict is Verdict.OURS:
             for f in w.flights():
                 if f.op is Op.COMPLETE and f.nonce == r.nonce:
-                    steps.nonce_seen(w, f)
+                    sending.nonce_seen(w, f)
         unclear(w, r, verdict)
 
-    return [(steps, "completes_unclear", settling)]
+    return [(uploads, "completes_unclear", settling)]
 
 
 def finished_at_the_first_success() -> Patches:
-    return [(steps, "may_land", lambda w, upload: False)]
+    return [(uploads, "may_land", lambda w, upload: False)]
 
 
 def completes_take_the_floor() -> Patches:
     def newest(w: World, upload: Upload) -> int:
         return w.gates[upload.key].floor
 
-    return [(steps, "token_of", newest)]
+    return [(uploads, "token_of", newest)]
 
 
 def doubt_told_as_not_applied() -> Patches:
-    end = steps.end
+    end = sending.end
 
     def certain(w: World, r: Request, *, applied: bool = False, again: bool = False, unknown: bool = False) -> None:
         end(w, r, applied=applied, again=again)
 
-    return [(steps, "end", certain)]
+    return [(sending, "end", certain)]
 
 
 def other_keys_not_waited_for() -> Patches:
-    return [(steps, "contested", lambda w, r: False), (steps, "unsettled_of_another", lambda w, r: False)]
+    return [(admission, "contested", lambda w, r: False), (admission, "unsettled_of_another", lambda w, r: False)]
 
 
 def claims_open_the_object() -> Patches:
-    return [(steps, "contested", lambda w, r: steps.unsettled_of_another(w, r))]
+    return [(admission, "contested", lambda w, r: admission.unsettled_of_another(w, r))]
 
 
 def moves_after_a_crash() -> Patches:
-    return [(steps, "moves_too_early", lambda w, r: False)]
+    return [(admission, "moves_too_early", lambda w, r: False)]
 
 
 SWITCHES = [

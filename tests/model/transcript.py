@@ -45,16 +45,16 @@ def _told(w: World, action: steps.Action) -> str:
     match name:
         case "arrive":
             op, obj, key, token, content = rest
-            return _named(w, op, obj, key, token, content) + " arrives"  # type: ignore[arg-type]
+            return _named(w, op, obj, key, token, content) + " arrives"
         case "again":
-            return _named(w, *w.again[rest[0]]) + " is sent again by its client"  # type: ignore[call-overload]
+            return _named(w, *w.again[rest[0]]) + " is sent again by its client"
         case "complete" | "revoke":
-            u = w.uploads[rest[0]]  # type: ignore[call-overload]
+            u = w.uploads[rest[0]]
             what = "a Complete arrives" if name == "complete" else "revoked and aborted"
             return f"upload of {_letter(u.content)} to {_object(u.obj)} by {_token(w, u.key, u.token)}: {what}"
         case "land adrift" | "chase":
             what = "takes effect at the store, if its condition holds" if name == "land adrift" else "is looked for"
-            return f"{_sent(w, w.adrift[rest[0]])}, {what}"  # type: ignore[call-overload]
+            return f"{_sent(w, w.adrift[rest[0]])}, {what}"
         case "flush":
             return "the completed floor reaches the disk"
         case "tick":
@@ -65,7 +65,7 @@ def _told(w: World, action: steps.Action) -> str:
             return "the gateway stops in good order and is started again"
         case "lose the database":
             return "the gateway is killed, its database lost, and started again"
-    return f"{_sent(w, w.requests[rest[0]])}: {_WORDS[str(name)]}"  # type: ignore[call-overload]
+    return f"{_sent(w, w.requests[rest[0]])}: {_WORDS[str(name)]}"
 
 
 def _changes(before: World, after: World | Violation) -> Iterator[str]:

@@ -28,6 +28,14 @@ NO_OBJECT: Head = (ABSENT, 0, 0, 0)
 FORGOTTEN: Head = (UNKNOWN, 0, 0, 0)
 
 
+BEARS_NONCE = (Op.PUT, Op.STREAM, Op.COPY)
+TAKES_TURN = (Op.PUT, Op.COPY, Op.DELETE)
+
+
+class NoChange(Exception):
+    """Nothing has happened, or nothing that leads anywhere new."""
+
+
 class Way(IntEnum):
     """What has become of a send at the upstream."""
 
@@ -279,7 +287,9 @@ def decode(size: Size, state: Encoded) -> World:
     """The world that `encode` wrote, with gates of the product's own."""
     budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound = state
     world = World(
-        size, *budgets[:8],
+        size,
+        writes=budgets[0], grants=budgets[1], seals=budgets[2], retries=budgets[3], faults=budgets[4],
+        crashes=budgets[5], stops=budgets[6], losses=budgets[7],
         fences=[Fence(KEYS[k], row[0], row[1], row[2]) for k, row in enumerate(keys)],
         lazy=[row[3] for row in keys],
         gates=[
@@ -296,7 +306,7 @@ def decode(size: Size, state: Encoded) -> World:
     )  # fmt: skip
     for row in requests:
         world.requests.append(
-            Request(
+            Request(  # type: ignore[call-arg]
                 _OPS[row[0]], *row[1:5], _AT[row[5]], _WHY[row[6]], *row[7:11], _unflight(world, row[11]), *row[12:]
             )
         )
@@ -317,7 +327,7 @@ def _unflight(world: World, row: Encoded) -> Flight | None:
             send.settles_at = row[8]
         if send.phase is not Phase.SETTLED:
             world.gates[row[2]]._sends.add(send)
-    return Flight(_OPS[row[0]], *row[1:7], send, _WAYS[row[9]], *row[10:])
+    return Flight(_OPS[row[0]], *row[1:7], send, _WAYS[row[9]], *row[10:])  # type: ignore[call-arg]
 
 
 _OPS, _AT, _WHY, _WAYS = tuple(Op), tuple(At), tuple(Why), tuple(Way)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.model.size import Op, Size
 
@@ -24,7 +25,7 @@ BOUNDED = [
 ]
 """Small enough for every test run."""
 
-_ALL = {"grants": 1, "faults": 1, "crashes": 1}
+_ALL: dict[str, Any] = {"grants": 1, "faults": 1, "crashes": 1}
 FULL = [
     *BOUNDED,
     Size("two writes", (PUT, STREAM), writes=2, honoured=False, **_ALL),
