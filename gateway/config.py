@@ -273,7 +273,7 @@ class ApiTokenSettings(Section):
     token: Secret
     """What the caller sends as Authorization: Bearer."""
     role: Literal["worker", "operator"]
-    """ "worker": looks and checks; "operator": raises and seals, too."""
+    """ "worker": looks and checks; "operator": raises, settles and seals, too."""
     keys: Texts = ("*",)
     """The fence keys it may use, as shell patterns."""
 

@@ -167,6 +167,15 @@ class Telemetry:
             "Sends in doubt that only the settle time-out settled.",
             registry=registry,
         )
+        self.settled_by_operator = Gauge(
+            "fencing_sends_settled_by_operator", "Sends in doubt that an operator settled.", registry=registry
+        )
+        self.handovers_waiting = Gauge(
+            "fencing_handovers_waiting", "Jobs whose new token waits for lower ones to settle.", registry=registry
+        )
+        self.handover_wait = Gauge(
+            "fencing_handover_wait_seconds", "How long the longest of them has waited.", registry=registry
+        )
         self.ready = Gauge("fencing_ready", "1 while the gateway takes requests.", registry=registry)
 
     def finished(self, record: RequestRecord, effect: str, seconds: float) -> None:

@@ -75,8 +75,11 @@ class ControlClient:
     def raise_floor(self, key: str, token: int, reason: str) -> Json:
         return self._json("POST", _path(key) + "/raise", {"token": str(token), "reason": reason})
 
-    def seal(self, key: str, reason: str) -> Json:
-        return self._json("POST", _path(key) + "/seal", {"reason": reason})
+    def settle(self, key: str, token: int | None, reason: str) -> Json:
+        return self._json("POST", _path(key) + "/settle", _said(token, reason))
+
+    def seal(self, key: str, token: int | None, reason: str) -> Json:
+        return self._json("POST", _path(key) + "/seal", _said(token, reason))
 
     def fences(self, prefix: str, limit: int | None) -> Json:
         """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""
@@ -147,6 +150,10 @@ class ControlClient:
         if not isinstance(answer, dict):
             raise Unreachable(f"what answers at {self.url} is not a gateway's control API")
         return answer
+
+
+def _said(token: int | None, reason: str) -> Json:
+    return {"reason": reason} if token is None else {"token": str(token), "reason": reason}
 
 
 def _path(key: str) -> str:

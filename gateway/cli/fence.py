@@ -17,6 +17,7 @@ STYLE_OF_KIND = {
     "would-refuse": "yellow",
     "in-doubt": "yellow",
     "settled-by-timeout": "yellow",
+    "settled-by-operator": "magenta",
     "sealed": "magenta",
     "raised": "green",
 }
@@ -65,6 +66,8 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
         return
     print_facts([("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer))])
     earlier_s = answer.get("earlier_run_settles_in_s")
+    if answer["handover"] is not None:
+        click.echo(f"\n{_waiting(answer['handover'])}")
     if answer["unsettled"]:
         click.echo("\nSent to the store, and not settled:")
         _print_unsettled(answer["unsettled"])
@@ -115,17 +118,47 @@ def raise_floor(client: ControlClient, as_json: bool, key: str, token: int, reas
     click.echo(f"Done: no write with a token below {answer['floor']} takes effect any more.")
 
 
+@fence.command("settle")
+@click.argument("key")
+@click.option("--token", type=TokenType(), help="Only what this token has in doubt.")
+@click.option("--reason", required=True, help="Why it can take effect no more, for the key's history.")
+@control_command
+def settle(client: ControlClient, as_json: bool, key: str, token: int | None, reason: str) -> None:
+    """Count what KEY has in doubt as settled: hand-overs wait for it no longer.
+
+    Only where it is certain that the store has dropped it, as after its own restart: what lands all the same replaces
+    what a higher token has written."""
+    answer = client.settle(key, token, reason)
+    if as_json:
+        print_json(answer)
+        return
+    for send in answer["settled"]:
+        click.echo(f"Settled: token {send['token']} on {printable(send['bucket'] + '/' + send['object'])}.")
+    if not answer["settled"]:
+        click.echo("Nothing was in doubt; nothing has been changed.")
+    _print_left(answer)
+
+
 @fence.command("seal")
 @click.argument("key")
+@click.option("--token", type=TokenType(), help="Only if this token holds the floor.")
 @click.option("--reason", required=True, help="Why, for the key's history.")
 @control_command
-def seal(client: ControlClient, as_json: bool, key: str, reason: str) -> None:
+def seal(client: ControlClient, as_json: bool, key: str, token: int | None, reason: str) -> None:
     """Shut out the token that holds the floor of KEY, too."""
-    answer = client.seal(key, reason)
+    answer = client.seal(key, token, reason)
     if as_json:
         print_json(answer)
         return
     click.echo(f"Done: token {answer['floor']} is sealed; a write needs a higher one.")
+    _print_left(answer)
+
+
+def _print_left(answer: Json) -> None:
+    """What may take effect all the same."""
+    if answer["unsettled"]:
+        click.echo("\nSent to the store before, and not settled:")
+        _print_unsettled(answer["unsettled"])
 
 
 def floor_facts(answer: Json) -> list[tuple[str, str]]:
@@ -172,20 +205,32 @@ def _meaning(answer: Json) -> str:
     return f"tokens below {floor} are refused; {floor} and higher ones are let through"
 
 
+def _waiting(handover: Json) -> str:
+    """What a hand-over waits for, since when and until when."""
+    count = handover["requests"]
+    requests = "1 request waits" if count == 1 else f"{count} requests wait"
+    sends = len(handover["sends"])
+    told = {0: "what was sent before the gateway started", 1: "1 send of a lower token"}
+    return (
+        f"The hand-over to token {handover['token']} waits since {_moment(handover['since'])} for "
+        f"{told.get(sends, f'{sends} sends of lower tokens')}, until {_moment(handover['latest'])[:19]} at the latest, "
+        f"in {handover['latest_in_s']:.0f} s; {requests} for it now."
+    )
+
+
 def _print_unsettled(sends: list[Json]) -> None:
     now = datetime.fromtimestamp(SystemClock().wall(), UTC)
     rows = [
-        (str(s["token"]), s["phase"], _until(s["settles_in_s"], now), f"{s['bucket']}/{s['object']}", s["request_id"])
-        for s in sends
+        (str(s["token"]), s["phase"], _until(s, now), f"{s['bucket']}/{s['object']}", s["request_id"]) for s in sends
     ]
     print_table(("TOKEN", "PHASE", "UNTIL (UTC)", "OBJECT", "REQUEST"), rows)
 
 
-def _until(settles_in_s: float | None, now: datetime) -> str:
-    if settles_in_s is None:
-        return "the store answers"
-    at = now + timedelta(seconds=settles_in_s)
-    return f"{at:%Y-%m-%d %H:%M:%S}, in {settles_in_s:.0f} s"
+def _until(send: Json, now: datetime) -> str:
+    if send["settles_in_s"] is None:
+        return f"the store answers, at most {send['latest_in_s']:.0f} s"
+    at = now + timedelta(seconds=send["settles_in_s"])
+    return f"{at:%Y-%m-%d %H:%M:%S}, in {send['settles_in_s']:.0f} s"
 
 
 def _tokens(event: Json) -> str:

@@ -13,6 +13,9 @@ GAUGES = {
     "fencing_sends_unsettled": "sends_unsettled",
     "fencing_sends_in_doubt": "sends_in_doubt",
     "fencing_sends_settled_by_timeout": "sends_settled_by_timeout",
+    "fencing_sends_settled_by_operator": "sends_settled_by_operator",
+    "fencing_handovers_waiting": "handovers_waiting",
+    "fencing_handover_wait_seconds": "handover_wait_s",
 }
 
 BY_REASON = {"fencing_refusals_total": "refusals", "fencing_would_refuse_total": "would_refuse"}
@@ -32,11 +35,18 @@ def status(client: ControlClient, as_json: bool) -> None:
             ("Status", answer["status"]),
             ("Requests running", str(answer["requests_running"])),
             ("Sends unsettled", f"{answer['sends_unsettled']}, in doubt {answer['sends_in_doubt']}"),
+            ("Hand-overs waiting", _waiting(answer)),
             ("Settled by time-out since the start", str(answer["sends_settled_by_timeout"])),
+            ("Settled by an operator", str(answer["sends_settled_by_operator"])),
             ("Refused since the start", _by_reason(answer["refusals"])),
             ("Mode observe would have refused", _by_reason(answer["would_refuse"])),
         ]
     )
+
+
+def _waiting(answer: Json) -> str:
+    count = answer["handovers_waiting"]
+    return f"{count}, the longest for {answer['handover_wait_s']} s" if count else "0"
 
 
 def _by_reason(counts: dict[str, int]) -> str:

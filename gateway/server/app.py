@@ -112,7 +112,9 @@ class Gateway:
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
-        self._control = Control(self.fences, self.telemetry, self.readiness, parts.api_tokens, parts.rules)
+        self._control = Control(
+            self.fences, self.telemetry, self.readiness, parts.api_tokens, parts.rules, self.uploads.open_of
+        )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_runner: web.AppRunner | None = None

@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Ruleset, Token, key_fault, parse_token
 from gateway.service.fences import Fences
-from gateway.service.waits import UnsettledSend
+from gateway.service.waits import PendingHandOver, UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 from gateway.telemetry import Telemetry
 
@@ -93,13 +93,16 @@ class Control:
         readiness: Readiness,
         tokens: tuple[ApiToken, ...],
         rules: Ruleset,
+        open_uploads: Callable[[str], int],
     ) -> None:
+        """`open_uploads` tells how many uploads of a key are open, or still to be aborted."""
         self._fences = fences
         self._store: Store = fences.store
         self._telemetry = telemetry
         self._readiness = readiness
         self._tokens = tokens
         self._rules = rules
+        self._open_uploads = open_uploads
         telemetry.ready.set_function(lambda: readiness.fault is None)
 
     def application(self) -> web.Application:
@@ -113,6 +116,7 @@ class Control:
         app.router.add_get("/v1/fences/{key}/events", self.events)
         app.router.add_post("/v1/fences/{key}/check", self.check)
         app.router.add_post("/v1/fences/{key}/raise", self.raise_floor)
+        app.router.add_post("/v1/fences/{key}/settle", self.settle)
         app.router.add_post("/v1/fences/{key}/seal", self.seal)
         return app
 
@@ -144,6 +148,10 @@ class Control:
         self._telemetry.unsettled.set(len(unsettled))
         self._telemetry.in_doubt.set(sum(send.phase == "in-doubt" for send in unsettled))
         self._telemetry.settled_by_timeout.set(self._fences.settled_by_timeout)
+        self._telemetry.settled_by_operator.set(self._fences.settled_by_operator)
+        pending = self._fences.pending()
+        self._telemetry.handovers_waiting.set(len(pending))
+        self._telemetry.handover_wait.set(max((one.waited_s for one in pending), default=0))
         return web.Response(
             body=generate_latest(self._telemetry.registry), headers={"content-type": CONTENT_TYPE_LATEST}
         )
@@ -159,12 +167,8 @@ class Control:
         return _json({"fences": shown, "next": fences[-1].key if len(fences) == limit else None})
 
     async def show_fence(self, request: web.Request) -> web.StreamResponse:
-        """One key: floors, and what is unsettled."""
-        key = self._key(request)
-        fence = await self._fences.state(key)
-        unsettled = [_unsettled(send) for send in self._fences.unsettled(key)]
-        earlier_s = self._fences.earlier_run_settles_in_s(key)
-        return _json(self._fence(fence) | {"unsettled": unsettled, "earlier_run_settles_in_s": earlier_s})
+        """One key: floors, what is unsettled, and what its hand-over waits for."""
+        return _json(await self._shown(self._key(request)))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """One key's history, newest first; pages by cursor."""
@@ -181,33 +185,82 @@ class Control:
         """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3). It is held to
         the limits of its key's rules like a write (R10)."""
         key = self._key(request)
-        token, _ = await _token_and_reason(request)
+        asked = await _asked(request, token=True)
         request_id = request.headers.get("X-Request-Id", "")
         limits = self._rules.limits_of(key)
-        live = await self._fences.admit(key, token, cause="check", request_id=request_id, limits=limits)
+        live = await self._fences.admit(key, asked.named, cause="check", request_id=request_id, limits=limits)
         self._fences.unpin(live)
-        return _json({"key": key, "token": _number(token), "floor": _number(live.gate.floor)})
+        return _json({"key": key, "token": _number(asked.named), "floor": _number(live.gate.floor)})
 
     async def raise_floor(self, request: web.Request) -> web.StreamResponse:
         """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
         key = self._key(request, operator=True)
-        token, reason = await _token_and_reason(request, reason=True)
-        live = await self._fences.admit(key, token, cause=f"operator: {reason}")
+        asked = await _asked(request, token=True, reason=True)
+        self._telemetry.event("operator-raises", fence_key=key, token=asked.named, reason=asked.reason)
+        live = await self._fences.admit(key, asked.named, cause=f"operator: {asked.reason}")
         self._fences.unpin(live)
-        return _json(self._fence(await self._fences.state(key)))
+        return _json(await self._shown(key))
+
+    async def settle(self, request: web.Request) -> web.StreamResponse:
+        """What is in doubt counts as settled, on the operator's word (R5). Nothing in doubt: nothing is done."""
+        key = self._key(request, operator=True)
+        asked = await _asked(request, reason=True)
+        settled = await self._fences.settle(key, asked.token, asked.reason)
+        awaited = [s for s in self._fences.unsettled(key) if asked.token in (None, s.token)]
+        if awaited and not settled:
+            shown = "; ".join(map(str, awaited[:3]))
+            raise Problem(
+                409,
+                "committing",
+                f"Of {key!r} nothing is in doubt: the store's answers are still awaited ({shown}), and it may apply "
+                "what it has been sent. Each comes, or is in doubt, within the commit time-out.",
+                key=key,
+            )
+        return _json(await self._shown(key) | {"settled": [_unsettled(send) for send in settled]})
 
     async def seal(self, request: web.Request) -> web.StreamResponse:
-        """Shut out the token that holds the floor, too."""
+        """Shut out the token that holds the floor, too; where a token is named, only if that one holds it."""
         key = self._key(request, operator=True)
-        _, reason = await _token_and_reason(request, token=False, reason=True)
+        asked = await _asked(request, reason=True)
         fence = await self._fences.state(key)
         floor = fence.floor
-        if floor and fence.sealed_token == floor:
-            return _json(self._fence(fence))
         if not floor:
             raise Problem(404, "not-found", f"{key!r} has no floor: no token has been seen for it", key=key)
-        event = Event(key, EventKind.SEALED, floor, floor, f"operator: {reason}")
-        return _json(self._fence(await self._fences.seal(key, Token(floor), event)))
+        if asked.token is not None and asked.token > floor:
+            raise Problem(
+                409,
+                "not-held",
+                f"Token {asked.token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first.",
+                key=key,
+                floor=_number(floor),
+            )
+        token = Token(floor) if asked.token is None else asked.token
+        if fence.sealed_token != floor or token < floor:
+            event = Event(key, EventKind.SEALED, token, floor, f"operator: {asked.reason}")
+            await self._fences.seal(key, token, event)
+            self._telemetry.event("operator-seals", fence_key=key, token=token, reason=asked.reason)
+        return _json(await self._shown(key))
+
+    async def _shown(self, key: FencingKey) -> dict[str, object]:
+        """All that is known of one key."""
+        fence = await self._fences.state(key)
+        pending = await self._fences.pending_of(key)
+        return self._fence(fence) | {
+            "open_uploads": self._open_uploads(key),
+            "unsettled": [_unsettled(send) for send in self._fences.unsettled(key)],
+            "handover": None if pending is None else self._handover(pending, fence),
+            "earlier_run_settles_in_s": self._fences.earlier_run_settles_in_s(key),
+        }
+
+    def _handover(self, pending: PendingHandOver, fence: Fence) -> dict[str, object]:
+        return {
+            "token": _number(pending.token),
+            "since": _time(fence.raised_at),
+            "latest": _time(self._fences.clock.wall() + pending.latest_in_s),
+            "latest_in_s": pending.latest_in_s,
+            "requests": pending.requests,
+            "sends": [_unsettled(send) for send in pending.sends],
+        }
 
     def _fence(self, fence: Fence) -> dict[str, object]:
         return {
@@ -279,24 +332,40 @@ class Control:
             return _problem(500, "internal", "the gateway has failed to answer; its log says why")
 
 
-async def _token_and_reason(request: web.Request, *, token: bool = True, reason: bool = False) -> tuple[Token, str]:
-    """The members of a small JSON body. Tokens come as numbers up to 2^53, as strings above."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a call's body says."""
+
+    token: Token | None
+    reason: str
+
+    @property
+    def named(self) -> Token:
+        """The token, where the call demands one."""
+        assert self.token is not None
+        return self.token
+
+
+async def _asked(request: web.Request, *, token: bool = False, reason: bool = False) -> _Asked:
+    """The members of a small JSON body; the token may be left out unless the call demands one, and the reason is only
+    taken where the call does. Tokens come as numbers up to 2^53, as strings above."""
     try:
         body = orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
         raise Problem(400, "invalid", "the body must be a JSON object") from error
     if not isinstance(body, dict):
         raise Problem(400, "invalid", "the body must be a JSON object")
-    known = ({"token"} if token else set()) | ({"reason"} if reason else set())
+    known = {"token", "reason"} if reason else {"token"}
     if unknown := set(body) - known:
         raise Problem(400, "invalid", f"unknown member {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(known))}")
     given = body.get("token")
-    if token and (isinstance(given, bool) or not isinstance(given, int | str)):
+    named = token or "token" in body
+    if named and (isinstance(given, bool) or not isinstance(given, int | str)):
         raise Problem(400, Reason.TOKEN_INVALID.value, "`token` must be a whole number, or a string of digits")
     why = body.get("reason", "")
     if reason and (not isinstance(why, str) or not why.strip()):
         raise Problem(400, "invalid", "`reason` must say why, for the key's history")
-    return (parse_token(str(given), "token") if token else Token(0)), str(why)[:500]
+    return _Asked(parse_token(str(given), "token") if named else None, str(why)[:500])
 
 
 def _number(token: int) -> int | str:
@@ -317,6 +386,7 @@ def _unsettled(send: UnsettledSend) -> dict[str, object]:
         "object": send.object_key,
         "request_id": send.request_id,
         "settles_in_s": send.settles_in_s,
+        "latest_in_s": send.latest_in_s,
     }
 
 

@@ -71,6 +71,10 @@ class Uploads:
         self._task = asyncio.create_task(self._revoke_for_ever())
         return frozenset(bound)
 
+    def open_of(self, key: str) -> int:
+        """How many uploads of a key are open, or still to be aborted."""
+        return self._open[key]
+
     async def stop(self) -> None:
         """End the revoking; what is left is taken up at the next start."""
         if self._task is not None:

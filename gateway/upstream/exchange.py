@@ -88,17 +88,21 @@ class Exchange:
         self._committed = True
 
     async def response(self, timeout_s: float) -> Response:
-        """Wait for the answer's head, at most `timeout_s`, which also bounds the answer's `read`.
+        """Wait for the answer's head. `timeout_s` bounds it and the answer's `read` together, from now on.
 
         Raises ValueError if the body has not been written whole and no answer came early; `UpstreamLost`, or
         `UpstreamNotReached` if the connection was lost before the commit point."""
+        left_s = timeout_s
         if self.answer is None and self._failure is None:
             if self.unsent:
                 raise ValueError(f"{self.unsent} bytes of the body are still to be written")
+            clock = asyncio.get_running_loop().time
+            begun_s = clock()
             await self.wait(timeout_s, f"no answer from the upstream within {timeout_s:g} s")
+            left_s -= clock() - begun_s
         if self.answer is None:
             raise self._broken()
-        self.answer.timeout_s = timeout_s
+        self.answer.timeout_s = left_s
         return self.answer
 
     def abort(self) -> None:

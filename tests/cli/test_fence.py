@@ -70,7 +70,7 @@ def test_show_as_json_is_the_api_s_own(gateway: GatewayProcess, key: str) -> Non
     assert told["floor"] == "9223372036854775807"
     assert told["unsettled"] == []
     assert told.keys() == {"key", "floor", "completed_floor", "sealed", "shadow_floor", "raised_at"} | {
-        *("unsettled", "earlier_run_settles_in_s")
+        *("open_uploads", "unsettled", "handover", "earlier_run_settles_in_s")
     }
 
 
@@ -323,9 +323,28 @@ def test_a_send_in_doubt_is_shown_and_holds_the_hand_over(silent_upstream: str, 
         assert waiting.exit_code == 3
         assert "503" in waiting.stderr
         assert "token 33 on b/out.mp4, in-doubt" in waiting.stderr
-        assert "not recorded as complete" in child.ask("fence", "show", "job-1").stdout
+        shown = child.ask("fence", "show", "job-1").stdout
+        assert "not recorded as complete" in shown
+        assert re.search(
+            r"^The hand-over to token 34 waits since 20.* for 1 send of a lower token, until 20.* at the latest, "
+            r"in (2\d|30) s; 0 requests wait for it now\.$",
+            shown,
+            re.MULTILINE,
+        )
+        assert re.search(r"^Hand-overs waiting +1, the longest for \d+ s$", child.ask("status").stdout, re.MULTILINE)
         events = [e["kind"] for e in json.loads(child.ask("fence", "events", "job-1", "--json").stdout)["events"]]
         assert events[0] == "raised"
         assert "in-doubt" in events
+        settled = child.ask("fence", "settle", "job-1", "--reason", "the store was wiped")
+        assert (settled.exit_code, settled.stdout) == (0, "Settled: token 33 on b/out.mp4.\n")
+        again = child.ask("fence", "settle", "job-1", "--reason", "the store was wiped")
+        assert (again.exit_code, again.stdout) == (0, "Nothing was in doubt; nothing has been changed.\n")
+        assert child.ask("fence", "raise", "job-1", "34", "--reason", "A is gone").exit_code == 0
+        told = json.loads(child.ask("fence", "events", "job-1", "--json").stdout)["events"]
+        assert ("settled-by-operator", 33, "b/out.mp4: the store was wiped") in [
+            (e["kind"], e["token"], e["detail"]) for e in told
+        ]
+        lines = [json.loads(line) for line in child.log().splitlines()]
+        assert {"in-doubt", "handover-waits", "settled-by-operator", "operator-raises"} <= {e["event"] for e in lines}
     finally:
         child.kill()

@@ -156,7 +156,7 @@ def test_every_exit_status_has_its_row() -> None:
 def test_every_call_has_its_heading() -> None:
     """The calls of the control listener."""
     told = re.findall(r"^## ((?:GET|POST|PUT|DELETE) \S+)$", API, re.MULTILINE)
-    application = Control(Mock(), Mock(), Readiness(), (), Mock()).application()
+    application = Control(Mock(), Mock(), Readiness(), (), Mock(), Mock()).application()
     routes = [r for r in application.router.routes() if r.method != "HEAD"]
     assert sorted(told) == sorted(f"{r.method} {r.resource.canonical}" for r in routes if r.resource)
 

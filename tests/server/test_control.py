@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,12 +101,18 @@ async def make() -> AsyncIterator[Make]:
     """Makes listeners; with the API tokens given, else open."""
     clients: list[TestClient[Any, Any]] = []
 
-    async def listener(tokens: tuple[ApiToken, ...] = (), rules: tuple[Rule, ...] = ()) -> Listener:
+    async def listener(
+        tokens: tuple[ApiToken, ...] = (), rules: tuple[Rule, ...] = (), handover_wait_s: float = 0.05
+    ) -> Listener:
         store, telemetry, readiness = BreakableStore(), Telemetry(SystemClock()), Readiness()
         await store.start("")
         readiness.reason = None
-        fences = Fences(store, SystemClock(), Timing(handover_wait_s=0.05))
-        client = TestClient(TestServer(Control(fences, telemetry, readiness, tokens, Ruleset(rules)).application()))
+        fences = Fences(store, SystemClock(), Timing(handover_wait_s=handover_wait_s))
+        client = TestClient(
+            TestServer(
+                Control(fences, telemetry, readiness, tokens, Ruleset(rules), Counter().__getitem__).application()
+            )
+        )
         await client.start_server()
         clients.append(client)
         return Listener(client, fences, store, telemetry, readiness)
@@ -133,7 +142,9 @@ async def test_a_key_that_nobody_has_used(listener: Listener) -> None:
             "sealed": False,
             "shadow_floor": 0,
             "raised_at": None,
+            "open_uploads": 0,
             "unsettled": [],
+            "handover": None,
             "earlier_run_settles_in_s": None,
         },
     )
@@ -181,11 +192,12 @@ async def test_a_raise_waits_for_what_is_unsettled(listener: Listener) -> None:
     live = await listener.fences.admit(key, token, cause="test")
     with staged(listener, live, token) as passage:
         passage.commit()
-        sends = (await listener.get("/v1/fences/k"))[1]["unsettled"]
-        assert [(s["phase"], s["settles_in_s"]) for s in sends] == [("committing", None)]
+        (send,) = (await listener.get("/v1/fences/k"))[1]["unsettled"]
+        assert (send["phase"], send["settles_in_s"]) == ("committing", None)
+        assert 85 < send["latest_in_s"] <= 90
         passage.lost()
         (send,) = (await listener.get("/v1/fences/k"))[1]["unsettled"]
-        assert 25 < send.pop("settles_in_s") <= 30
+        assert 25 < send.pop("settles_in_s") == send.pop("latest_in_s") <= 30
         assert send == {"token": 33, "phase": "in-doubt", "bucket": "b", "object": "o", "request_id": "request-1"}
         answer = await listener.client.post("/v1/fences/k/raise", json={"token": 34, "reason": "x"})
         status, problem = await told(answer)
@@ -194,6 +206,112 @@ async def test_a_raise_waits_for_what_is_unsettled(listener: Listener) -> None:
         passage.nonce_seen()
     status, fence = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"})
     assert (status, fence["completed_floor"]) == (200, 34)
+
+
+# --- hand-overs that wait, and what an operator does about them
+
+
+@asynccontextmanager
+async def in_doubt(listener: Listener, *tokens: int) -> AsyncIterator[list[Passage]]:
+    """Sends of k whose answers are lost, each of its token; of the last one the answer is still awaited."""
+    passages = []
+    with ExitStack() as stack:
+        for number in tokens:
+            token = Token(number)
+            live = await listener.fences.admit(FencingKey("k"), token, cause="test", wait_s=0)
+            passages.append(stack.enter_context(staged(listener, live, token)))
+            passages[-1].commit()
+        for passage in passages[:-1]:
+            passage.lost()
+        yield passages
+
+
+async def test_a_hand_over_that_waits_is_shown(make: Make) -> None:
+    """Which token, since when, for which sends, until when at the latest, for how many requests; and in metrics."""
+    listener = await make(handover_wait_s=30)
+    async with in_doubt(listener, 33, 33) as (_, awaited):
+        waiter = asyncio.create_task(listener.fences.admit(FencingKey("k"), Token(34), cause="test"))
+        while not (shown := (await listener.get("/v1/fences/k"))[1]["handover"]):
+            await asyncio.sleep(0)
+        assert (shown["token"], shown["requests"]) == (34, 1)
+        assert TIME.fullmatch(shown["since"])
+        assert TIME.fullmatch(shown["latest"])
+        assert sorted((s["token"], s["phase"]) for s in shown["sends"]) == [(33, "committing"), (33, "in-doubt")]
+        assert 85 < shown["latest_in_s"] <= 90
+        found = await samples(listener)
+        assert found["fencing_handovers_waiting"] == 1
+        assert found["fencing_handover_wait_seconds"] > 0
+        awaited.applied()
+        assert (await listener.get("/v1/fences/k"))[1]["handover"]["latest_in_s"] <= 30
+        assert (await listener.post("/v1/fences/k/settle", {"reason": "store restarted"}))[1]["handover"] is None
+        listener.fences.unpin(await waiter)
+    assert (await samples(listener))["fencing_handovers_waiting"] == 0
+
+
+async def test_settle_lets_the_hand_over_through_and_is_recorded(listener: Listener) -> None:
+    """R5: on the operator's word what is in doubt is settled, each with the reason in the history; asked again there is
+    nothing to settle, and nothing more is recorded."""
+    async with in_doubt(listener, 33, 33) as (_, awaited):
+        awaited.refused()
+        assert (await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"}))[0] == 503
+        status, answer = await listener.post("/v1/fences/k/settle", {"reason": "store wiped"})
+        assert (status, answer["unsettled"], answer["handover"]) == (200, [], None)
+        assert [(s["token"], s["object"], s["request_id"]) for s in answer["settled"]] == [(33, "o", "request-1")]
+        status, answer = await listener.post("/v1/fences/k/settle", {"reason": "again"})
+        assert (status, answer["settled"]) == (200, [])
+        status, fence = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"})
+        assert (status, fence["completed_floor"]) == (200, 34)
+    events = (await listener.get("/v1/fences/k/events"))[1]["events"]
+    found = [(e["token"], e["detail"], e["request_id"]) for e in events if e["kind"] == "settled-by-operator"]
+    assert found == [(33, "b/o: store wiped", "request-1")]
+    assert (await samples(listener))["fencing_sends_settled_by_operator"] == 1
+
+
+async def test_settle_leaves_alone_what_still_awaits_its_answer(listener: Listener) -> None:
+    """R5: its connection is open and may deliver yet: 409, and the hand-over goes on waiting for it."""
+    async with in_doubt(listener, 33) as (awaited,):
+        status, problem = await listener.post("/v1/fences/k/settle", {"reason": "x"})
+        assert (status, problem["reason"], problem["key"]) == (409, "committing", "k")
+        assert awaited.committed
+        assert (await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"}))[0] == 503
+        awaited.applied()
+
+
+async def test_settle_can_be_held_to_one_token(listener: Listener) -> None:
+    """What another token has in doubt stays so."""
+    async with in_doubt(listener, 33, 33) as (_, awaited):
+        awaited.lost()
+        assert (await listener.post("/v1/fences/k/settle", {"reason": "x", "token": 32}))[1]["settled"] == []
+        assert len((await listener.post("/v1/fences/k/settle", {"reason": "x", "token": 33}))[1]["settled"]) == 2
+
+
+async def test_a_settling_that_cannot_be_recorded_is_not_done(listener: Listener) -> None:
+    """R5, recorded: without the database the doubt stays."""
+    async with in_doubt(listener, 33, 33) as (_, awaited):
+        awaited.refused()
+        listener.store.broken = True
+        assert (await listener.post("/v1/fences/k/settle", {"reason": "x"}))[0] == 503
+        listener.store.broken = False
+        assert len((await listener.get("/v1/fences/k"))[1]["unsettled"]) == 1
+
+
+async def test_seal_waits_for_nothing_and_seals_the_token_that_was_meant(listener: Listener) -> None:
+    """R3: sealed at once, though 33 may still land; a named token that no longer holds the floor is 412, one that does
+    not hold it yet 409, and neither seals another's."""
+    async with in_doubt(listener, 33, 33) as (_, awaited):
+        awaited.refused()
+        assert (await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"}))[0] == 503
+        status, problem = await listener.post("/v1/fences/k/seal", {"reason": "x", "token": 33})
+        assert (status, problem["reason"], problem["floor"]) == (412, "stale", 34)
+        status, problem = await listener.post("/v1/fences/k/seal", {"reason": "x", "token": 35})
+        assert (status, problem["reason"], problem["floor"]) == (409, "not-held", 34)
+        assert (await listener.store.fence("k")).sealed_token == 0
+        for _ in range(2):
+            status, answer = await listener.post("/v1/fences/k/seal", {"reason": "runaway", "token": 34})
+            assert (status, answer["sealed"], len(answer["unsettled"])) == (200, True, 1)
+        assert (await listener.post("/v1/fences/k/check", {"token": 34}))[0] == 412
+    sealed = [e for e in (await listener.get("/v1/fences/k/events"))[1]["events"] if e["kind"] == "sealed"]
+    assert [(e["token"], e["detail"]) for e in sealed] == [(34, "operator: runaway")]
 
 
 async def test_check_is_held_to_the_limits_of_its_keys_rules_and_raise_is_not(make: Make) -> None:
@@ -272,8 +390,9 @@ async def test_a_bad_token(listener: Listener, token: object) -> None:
         ("raise", {"token": 34}),
         ("raise", {"token": 34, "reason": " "}),
         ("raise", {"token": 34, "reason": 7}),
-        ("seal", {"token": 34, "reason": "x"}),
         ("seal", {}),
+        ("settle", {}),
+        ("settle", {"reason": ""}),
     ],
 )
 async def test_a_bad_body(listener: Listener, call: str, body: object) -> None:
@@ -370,6 +489,7 @@ CALLS: list[tuple[str, object, bool]] = [
     ("/v1/fences/job-1/events", None, False),
     ("/v1/fences/job-1/check", {"token": 1}, False),
     ("/v1/fences/job-1/raise", {"token": 1, "reason": "x"}, True),
+    ("/v1/fences/job-1/settle", {"reason": "x"}, True),
     ("/v1/fences/job-1/seal", {"reason": "x"}, True),
 ]
 
@@ -510,4 +630,5 @@ async def test_metrics_count_requests_refusals_and_sends(listener: Listener) -> 
     assert found["fencing_bytes_total,direction=in"] == 7
     assert found["fencing_request_seconds_count,effect=commits"] == 1
     assert (found["fencing_sends_unsettled"], found["fencing_sends_in_doubt"]) == (1, 1)
-    assert found["fencing_sends_settled_by_timeout"] == 0
+    assert found["fencing_sends_settled_by_timeout"] == found["fencing_sends_settled_by_operator"] == 0
+    assert found["fencing_handovers_waiting"] == found["fencing_handover_wait_seconds"] == 0
