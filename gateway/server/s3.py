@@ -14,6 +14,7 @@ from gateway.s3.claim import UNSIGNED_PAYLOAD
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed, claimed, refuse_reserved
 from gateway.s3.forward import forwarded_headers, forwarded_query
+from gateway.s3.listing import LISTS, may_show_record
 from gateway.s3.operations import Body, Effect, Fences, Operation
 from gateway.s3.payload import payload_spec
 from gateway.s3.recognise import recognise
@@ -26,7 +27,9 @@ from gateway.server.clients import Caller, Clients
 from gateway.server.cross_origin import ALLOWED, cross_origin
 from gateway.server.http import Carrier, ClientGone, Reply, Request
 from gateway.service.batches import Batches
+from gateway.service.buckets import delete_bucket, refuse_record, refuse_record_key
 from gateway.service.copies import SOURCE, copy_source
+from gateway.service.listings import listed
 from gateway.service.misreadings import refuse_misfiled, refuse_misread
 from gateway.service.observed import ObservedUploads
 from gateway.service.refusals import refuse_our_own_fault, unavailable
@@ -187,6 +190,7 @@ class _Call(Answers):
                 Reason.OPERATION_NOT_FENCED,
                 f"{operation.name} would act past the fence; the gateway does not pass it. {operation.instead}",
             )
+        refuse_record(operation, head)
         await refuse_misread(gateway._writes.capabilities, operation, head)
         if operation.effect in (Effect.READ, Effect.CONFIGURE):
             await self._pass(operation)
@@ -245,6 +249,15 @@ class _Call(Answers):
             (*forwarded_headers(head), *(body.checksum_headers() if body is not None else ())),
             body.sha256 if body is not None and body.sha256 else (None if data else EMPTY_SHA256),
         )
+        if operation.name in LISTS and may_show_record(head.raw_query):
+            self._send_whole(operation, await listed(gateway._upstream, request))
+            return
+        if operation.name == "DeleteBucket":
+            timeout_s = gateway._writes.fences.timing.commit_timeout_s
+            self._send_whole(
+                operation, await delete_bucket(gateway._writes.records, gateway._upstream, request, timeout_s)
+            )
+            return
         try:
             if operation.effect is Effect.READ:
                 response = await gateway._upstream.read(request, data)
@@ -256,6 +269,10 @@ class _Call(Answers):
             await self._stream_answer(operation, response)
         finally:
             response.close()
+
+    def _send_whole(self, operation: Operation, result: Result) -> None:
+        refuse_our_own_fault(result.code)
+        self._reply.send(result.status, self.answer_headers(result.headers, operation), result.body)
 
     async def _stream_answer(self, operation: Operation, response: UpstreamResponse) -> None:
         reply = self._reply
@@ -457,6 +474,7 @@ class _Call(Answers):
         writes = self._gateway._writes
         name = await writes.name(bucket, object_key)
         try:
+            refuse_record_key(object_key)
             await refuse_misfiled(writes.capabilities, operation, bucket, object_key)
             return name, self._gateway._rules.map(bucket, name)
         except FenceError as error:

@@ -11,7 +11,7 @@ import orjson
 
 from gateway.stores.base import MAX_GENERATION
 
-MAX_LAPSE_S = 3600.0
+MAX_LAPSE_S = 300.0
 """The longest that any gateway may go without a look at its record."""
 
 _VERSION = 1
@@ -30,7 +30,7 @@ class Record:
     rebuilding: bool
     """The bucket has been claimed; nothing fenced is served until its floors are rebuilt."""
     lapse_s: float
-    """How long its owner goes on without having seen it."""
+    """How long its owner goes on without having seen it; of a claim, any owner before it, too."""
     written: str
     """When, by its writer's clock; for people."""
 

@@ -45,6 +45,8 @@ REFUSED_FOR_S = 1.0
 TRIES = 3
 MAX_IDLE_BUCKETS = 4096
 MAX_RECORD_BYTES = 65536
+_UNFINISHED = "the rebuild of its floors has not come to its end"
+_RESTORED = "this database has been restored, and does not know what happened since its backup was made"
 
 FencedBefore = Literal["auto", True, False]
 
@@ -76,12 +78,14 @@ class _Standing(Enum):
 class _Bucket:
     """What this run knows of one bucket."""
 
-    __slots__ = ("fault", "keeper", "looked_at", "looking", "name", "pins", "standing", "token", "used_at")
+    __slots__ = ("epoch", "fault", "keeper", "looked_at", "looking", "name", "pins", "standing", "token", "used_at")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.standing = _Standing.UNKNOWN
         self.fault = ""
+        self.epoch = 0
+        """Counts what makes a look that is under way worthless."""
         self.looked_at = -math.inf
         """When the last look that succeeded began, monotonic seconds."""
         self.used_at = -math.inf
@@ -210,12 +214,12 @@ class Records:
 
     async def _examine(self, bucket: _Bucket, establish: bool) -> None:
         for _ in range(TRIES):
-            began = self._clock.monotonic()
+            began, epoch = self._clock.monotonic(), bucket.epoch
             try:
                 found = await self._standing(bucket.name, establish)
             except StoreUnavailable as error:
                 raise store_unavailable(error) from error
-            if found is None:  # somebody else was quicker
+            if found is None or bucket.epoch != epoch:  # somebody else was quicker
                 continue
             standing, fault = found
             if standing is _Standing.REFUSED and bucket.standing is not standing:
@@ -245,37 +249,37 @@ class Records:
                 _log.warning("the bucket's record was gone", bucket=name)
             if await self.write(name, self.own_record(), seen) is None:
                 return None
-        if ruling is None:
+        if ruling is None or ruling.claim is not None:
             await self._store.rule(name)
         return _Standing.OURS, ""
 
     async def fault(self, name: str, seen: Seen | None) -> str:
         """Why a bucket with that record is not this database's to serve; empty if it is, or may become so. Raises
         `StoreUnavailable`."""
-        authority, ruling = self._store.authority, await self._store.ruling(name)
         if seen is not None:
-            record = seen.record
-            if record is None:
-                return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
-            if record.database != authority.database:
-                doing = "is being taken over by" if record.rebuilding else "belongs to"
-                return f"the bucket {doing} {record.owner}; this one is {_name(authority.database)}"
-            if record.generation > authority.generation or not await self._store.knows_run(record.run):
-                return f"this database is an older copy of the one that rules the bucket ({record.owner})"
+            return await self._fault_of(seen)
+        ruling = await self._store.ruling(name)
         if ruling is not None and ruling.claim is not None:
-            if ruling.claim == RESTORED:
-                return "this database has been restored: it does not know what happened since the backup was made"
-            return "the rebuild of its floors has not come to its end"
-        if seen is not None and seen.record is not None and seen.record.rebuilding:
-            return "the rebuild of its floors has not come to its end"
-        if seen is None and ruling is None and self._known_alone:
+            return _RESTORED if ruling.claim == RESTORED else _UNFINISHED
+        if ruling is None and self._known_alone:
             return "[store] fenced_before = true, and this database has not rebuilt the bucket's floors yet"
         return ""
 
+    async def _fault_of(self, seen: Seen) -> str:
+        authority, record = self._store.authority, seen.record
+        if record is None:
+            return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
+        if record.database != authority.database:
+            doing = "is being taken over by" if record.rebuilding else "belongs to"
+            return f"the bucket {doing} {record.owner}; this gateway has database {authority.database[:8]}"
+        if record.generation > authority.generation or not await self._store.knows_run(record.run):
+            return f"this database is an older copy of the one that rules the bucket ({record.owner})"
+        return _UNFINISHED if record.rebuilding else ""
+
     # --- the object itself
 
-    def own_record(self, *, rebuilding: bool = False) -> Record:
-        """A record of this run, unlike any before it."""
+    def own_record(self, *, rebuilding: bool = False, lapse_s: float = 0.0) -> Record:
+        """A record of this run, unlike any before it. `lapse_s` is that of the owner before."""
         authority = self._store.authority
         return Record(
             authority.database,
@@ -283,7 +287,7 @@ class Records:
             authority.run,
             self._clock.nonce(),
             rebuilding,
-            self.lapse_s,
+            max(self.lapse_s, lapse_s),
             time_of(self._clock.wall()),
         )
 
@@ -369,11 +373,26 @@ class Records:
             bucket.pins -= 1
         return bucket.fault
 
+    async def bucket_is_gone(self, name: str) -> None:
+        """The bucket has been deleted. Raises `TryAgain` (StoreUnavailable)."""
+        self.forget(name)
+        try:
+            await self._store.forget_bucket(name)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+
+    async def put_back(self, name: str, seen: Seen) -> None:
+        """The bucket has not been deleted after all: let it bear the record that it bore. Raises `TryAgain`."""
+        if seen.record is not None:
+            with suppress(NoBucket):
+                await self.write(name, seen.record, None)
+
     def forget(self, name: str) -> None:
         """Have the next fenced write in a bucket look at its record."""
         bucket = self._buckets.get(name)
         if bucket is not None:
             bucket.standing, bucket.looked_at = _Standing.UNKNOWN, -math.inf
+            bucket.epoch += 1
 
     async def close(self) -> None:
         """End what looks at records."""
@@ -386,10 +405,6 @@ class Records:
 def remedy(bucket: str) -> str:
     """What an operator does about a bucket that is refused."""
     return f"fencing-gateway fence rebuild --bucket {bucket}"
-
-
-def _name(database: str) -> str:
-    return f"database {database[:8]}"
 
 
 def _superseded(bucket: str, fault: str, *, known: bool = True) -> TryAgain:

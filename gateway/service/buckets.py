@@ -1,0 +1,79 @@
+"""The gateway's own object in a bucket: refused to clients, and out of the way when the bucket is deleted."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from gateway.core.errors import Reason, Refused
+from gateway.core.names import RECORD_KEY, names_record
+from gateway.core.write import Answer
+from gateway.s3.operations import Operation
+from gateway.s3.request import RequestHead
+from gateway.service.copies import SOURCE, copy_source
+from gateway.service.listings import keys_after, record_versions
+from gateway.service.records import NoBucket, Records, Seen
+from gateway.service.refusals import unavailable
+from gateway.service.sending import result_of
+from gateway.service.values import Result
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
+
+
+def refuse_record(operation: Operation, head: RequestHead) -> None:
+    """Raises `Refused` for a request that names the bucket's record, as its object or as the source of a copy."""
+    if head.key is not None:
+        refuse_record_key(head.key)
+    if operation.header == SOURCE:
+        _, raw_key, _ = copy_source(head.headers.get(SOURCE) or "")
+        refuse_record_key(unquote(raw_key))
+
+
+def refuse_record_key(object_key: str) -> None:
+    """Raises `Refused` (KeyDenied) for the key of the bucket's record."""
+    if names_record(object_key):
+        raise Refused(
+            Reason.KEY_DENIED,
+            f"{RECORD_KEY} is the gateway's own: it says which database rules the bucket. No client may read, write or "
+            "delete it.",
+        )
+
+
+async def delete_bucket(records: Records, upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
+    """DeleteBucket: a bucket that holds the record alone is empty to its owner. Raises `TryAgain`."""
+    bucket = request.bucket
+    assert bucket is not None
+    taken = await _take_away(records, upstream, bucket, timeout_s)
+    result: Result | None = None
+    try:
+        result = await _send(upstream, request, timeout_s)
+    finally:
+        gone = result is not None and (result.answer is Answer.APPLIED or result.code == "NoSuchBucket")
+        if gone:
+            await records.bucket_is_gone(bucket)
+        elif taken is not None:
+            await records.put_back(bucket, taken)
+    return result
+
+
+async def _take_away(records: Records, upstream: Upstream, bucket: str, timeout_s: float) -> Seen | None:
+    """Take the record away if it is all that the bucket holds; what it was."""
+    try:
+        seen = await records.read(bucket)
+    except NoBucket:
+        return None
+    versions = await record_versions(upstream, bucket)
+    if seen is None and not versions:
+        return None
+    keys, _ = await keys_after(upstream, bucket, "", "", 2)
+    if [key for key in keys if key != RECORD_KEY]:
+        return None
+    for query in [f"versionId={quote(version, safe='')}" for version in versions] or [""]:
+        request = UpstreamRequest("DELETE", bucket, RECORD_KEY, query, (), EMPTY_SHA256)
+        await _send(upstream, request, timeout_s)
+    return seen
+
+
+async def _send(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
+    try:
+        return await result_of(await upstream.send(request, b"", timeout_s))
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
