@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from gateway.core.errors import TryAgain
+from gateway.outgoing import Outgoing
 from gateway.s3.errors import S3Error
 from gateway.s3.request import Headers
 from gateway.server.http import READ_BUFFER_BYTES, BadFraming, ClientGone, Request
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         "_left",
         "_listener",
         "_loop",
+        "_outgoing",
         "_parser",
         "_queue",
         "_reading_paused",
@@ -107,9 +109,10 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport.is_closing():
             raise ClientGone("the client has closed the connection")
-        self._transport.write(data)
+        self._outgoing.send(data)
 
     async def drained(self) -> None:
+        self._outgoing.flush()
         if self._writable is None:
             return
         try:
@@ -135,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._last = True
         if self._answering or self._queue:
             return self._task
+        self._outgoing.flush()
         self._transport.close()
         return None
 
@@ -147,6 +151,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._outgoing = Outgoing(self._transport)
         self._half_closes = self._transport.can_write_eof()
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
@@ -379,7 +384,8 @@ class Connection(asyncio.Protocol):
                     return
                 self.read_on()
                 reply = await listener.answer(item)
-                await self.drained()
+                if self._writable is not None:
+                    await self.drained()
                 if not reply.keep_alive:
                     self._last = True
                     if reply.lingers:
@@ -389,11 +395,13 @@ class Connection(asyncio.Protocol):
             pass
         finally:
             self.due_s = self._loop.time() + LINGER_S  # for what the client has not taken yet
+            self._outgoing.flush()
             self._transport.close()
 
     async def _linger(self, request: Request | None) -> None:
         """Take in what the client still sends: to close on it is a reset, which would take the answer from it."""
         self._queue.clear()
+        self._outgoing.flush()
         if request is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_S):

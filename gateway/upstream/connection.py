@@ -20,6 +20,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from gateway.outgoing import Outgoing
 from gateway.tls import refused_by_server, said_farewell
 from gateway.upstream.exchange import READ_BUFFER_BYTES, Exchange, Response
 
@@ -57,6 +58,7 @@ class Connection(asyncio.Protocol):
         "_gone",
         "_keep_alive",
         "_left",
+        "_outgoing",
         "_owner",
         "_parser",
         "_readable",
@@ -101,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._readable = select.poll()
         self._readable.register(sock.fileno(), select.POLLIN | select.POLLRDHUP)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._outgoing = Outgoing(self._transport)
 
     def start(self, method: str, head: bytes, body: bytes, unsent: int, silence_timeout_s: float) -> Exchange:
         """Send `head` and `body` with one write and answer the exchange, which awaits `unsent` more body bytes."""
@@ -113,12 +116,13 @@ class Connection(asyncio.Protocol):
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
         if body:
-            self._transport.writelines((head, body))
+            self._outgoing.send(head, body)
         else:
-            self._transport.write(head)
+            self._outgoing.send(head)
         return exchange
 
     def send(self, data: bytes) -> None:
+        self._outgoing.flush()
         self._transport.write(data)
 
     def has_news(self) -> bool:
