@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, stand_in_of
-from gateway.core.names import filed_name
+from gateway.core.names import filed_name, names_folder
 from gateway.core.write import (
     ABSENT,
     CONDITION_FAILED_STATUS,
@@ -301,9 +301,13 @@ class Writes:
             return admitted
         capabilities = await self.capabilities.of_bucket(write.bucket)
         admitted.bare_etag = capabilities.bare_etag
-        admitted.honoured = honoured = _honours(capabilities, operation.name)
+        honoured = _honours(capabilities, operation.name)
         if self._require_conditional and not honoured:
             raise unavailable(f"it has not proved conditional {operation.name}, which the configuration requires")
+        # A folder that only holds objects is absent to a HEAD, and there to If-None-Match (measured on SeaweedFS 4.48).
+        admitted.honoured = honoured = honoured and not (
+            capabilities.files_paths and names_folder(write.head.key or "")
+        )
         if own := own_conditions(write.head):
             await self._check_own_conditions(write, live, entry, own)
             admitted.own = True

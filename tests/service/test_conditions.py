@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_metadata
-from tests.service.rig import BUCKET, DEAF, JOB, Fault, Payload, refusal, rig, rule
+from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, refusal, rig, rule
 from tests.virtual_time import run
 
 
@@ -269,6 +270,18 @@ def test_the_head_is_judged_before_the_clients_own_condition() -> None:
         error = await refusal(r.put(33, b"A", headers=(("if-match", r.object().etag),)))
         assert error.reason is Reason.STALE_TOKEN
         assert r.data() == b"B"
+
+    run(main())
+
+
+@pytest.mark.parametrize(("files_paths", "demanded"), [(True, []), (False, [("if-none-match", "*")])])
+def test_a_folder_goes_without_a_condition(files_paths, demanded) -> None:
+    """Where keys are filed as paths, a folder may be there for one look and absent for the other; the gate orders."""
+
+    async def main() -> None:
+        r = await rig(capabilities=replace(HONEST, files_paths=files_paths))
+        assert (await r.put(33, b"", key="renders/j/folder/")).status == 200
+        assert conditions(r) == demanded
 
     run(main())
 
