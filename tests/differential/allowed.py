@@ -82,6 +82,10 @@ def _long_key(exchange: Exchange) -> bool:
 
 
 def _misread(exchange: Exchange) -> bool:
+    if exchange.step.operation == "DeleteObjects" and exchange.through.status == 200:
+        listed = exchange.names_no_object and b"<Code>NotImplemented</Code>" in exchange.through.body
+        exchange.parted = listed and exchange.agree()
+        return exchange.parted
     refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
     return refused and (ROWS[exchange.step.operation].overlooked or exchange.names_no_object) and exchange.agree()
 

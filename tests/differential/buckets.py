@@ -105,7 +105,9 @@ def _setting(subresource: str, name: str, method: str, requires: tuple[str, ...]
 
 def _buckets() -> Steps:
     """Buckets beside the sequence's own."""
-    names = st.sampled_from(["differential-other", "no-such-bucket", "ab", "Upper_Case", "xn--odd", "a..b", "1.2.3.4"])
+    names = st.sampled_from(
+        ["differential-other", "differential-another", "ab", "Upper_Case", "xn--odd", "a..b", "1.2.3.4"]
+    )
     location = (
         "<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>"
     )
@@ -140,7 +142,11 @@ def _own_bucket() -> Steps:
 def elsewhere(scene: Scene, steps: Steps) -> Steps:
     """The same in a bucket that does not exist; floors outlive it, so each way to speak to the fence has its own."""
     absent = f"no-such-bucket-{scene.fence}"
-    return steps.map(lambda step: replace(step, bucket=absent) if step.bucket == "" else step)
+
+    def moved(step: Step) -> Step:
+        return replace(step, bucket=absent) if step.bucket == "" and step.operation != "CreateBucket" else step
+
+    return steps.map(moved)
 
 
 def bucket_steps(scene: Scene) -> Kinds:

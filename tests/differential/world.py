@@ -14,14 +14,13 @@ from tests.differential.compare import Exchange, Shown
 from tests.differential.memory import Memory
 from tests.differential.sequences import Sequence, told
 from tests.differential.sides import Sides
-from tests.differential.steps import Fence, Step, fence, rendered
+from tests.differential.steps import Deleted, Fence, Step, fence, rendered
 from tests.differential.wire import Answer, Connection, Silent
 
 _ROWS = {row.name: row for row in OPERATIONS}
 _VERSIONING = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
 NO_ANSWER = Answer(0, b"the connection was closed", (), b"")
 SILENT = fence("none")
-OTHER_BUCKET = "differential-other"
 _WRITES = (Effect.COMMIT, Effect.STAGE, Effect.DISCARD)
 
 
@@ -99,9 +98,9 @@ class World:
             self._abandon(bucket)
         else:
             self._buckets[kind] = bucket
-        if any(step.bucket == OTHER_BUCKET for step in sequence.steps):
+        for name in sorted({step.bucket for step in sequence.steps if step.bucket}):
             for side in (self._direct, self._behind):
-                side.ask(Step("DeleteBucket", "DELETE", bucket=OTHER_BUCKET), "")
+                side.ask(Step("DeleteBucket", "DELETE", bucket=name), "")
         return differences
 
     def _compare(self, step: Step, bucket: str, spoken: Fence, other: Side) -> list[str]:
@@ -197,7 +196,8 @@ def _keys(step: Step, target: str) -> tuple[str, ...]:
     """The object keys that a request names."""
     source = dict(step.headers).get("x-amz-copy-source")
     raw = [target.partition("?")[0]] + ([source.partition("?")[0]] if isinstance(source, str) else [])
-    return tuple(unquote(path).removeprefix("/").partition("/")[2] for path in raw)
+    listed = [key for key, _ in step.body.objects] if isinstance(step.body, Deleted) else []
+    return tuple(unquote(path).removeprefix("/").partition("/")[2] for path in raw) + tuple(listed)
 
 
 @dataclass
