@@ -10,7 +10,7 @@ from gateway.core.errors import Reason, Refused
 from gateway.core.keys import FencingKey
 from gateway.s3.claim import Claim, parse_claim
 from gateway.s3.errors import S3Error
-from gateway.s3.operations import Effect, Operation
+from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
 from gateway.s3.sigv4 import Credentials, verify
 
@@ -81,6 +81,8 @@ class Clients:
             raise S3Error("AccessDenied", "Access Denied. The gateway serves only requests that are signed.")
         if not _allowed(client.operations, operation.name):
             raise S3Error("AccessDenied", f"Access Denied. This client may not call {operation.name}.")
+        if operation.level is Level.SERVICE and "*" not in client.buckets:
+            raise S3Error("AccessDenied", "Access Denied. This client may not use all buckets, and so not list them.")
         for bucket in buckets:
             if not _allowed(client.buckets, bucket):
                 raise S3Error("AccessDenied", f"Access Denied. This client may not use the bucket {bucket}.")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hmac import compare_digest
-from urllib.parse import unquote_to_bytes
+from ipaddress import ip_address
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import orjson
 from aiohttp import web
@@ -78,6 +79,27 @@ class Readiness:
     @property
     def fault(self) -> str | None:
         return self.reason or self.store_fault or self.upstream_fault
+
+
+def _refuse_pages(request: web.Request) -> None:
+    """Keep an open listener for those who are on this machine: a page from elsewhere can have its visitor's browser
+    call it, under the page's own name even (DNS rebinding). Raises `Problem` (403)."""
+    for said in (f"//{request.host}", request.headers.get("Origin")):
+        if said is not None and not _names_this_machine(said):
+            raise Problem(
+                403,
+                "forbidden",
+                "without configured API tokens the gateway answers only calls to localhost or a loopback address, and"
+                " none of a page from elsewhere; configure [[api_token]]",
+            )
+
+
+def _names_this_machine(address: str) -> bool:
+    try:
+        name = urlsplit(address).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -277,6 +299,7 @@ class Control:
     def _authorise(self, request: web.Request, *, operator: bool = False) -> ApiToken | None:
         """The caller; None on an open listener. Raises `Problem` (401, 403)."""
         if not self._tokens:
+            _refuse_pages(request)
             return None
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         found = None
