@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services fuzz differential model check format docs bench image lock clean
+.PHONY: help run demo test test-services fuzz chaos differential model check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -19,6 +19,7 @@ help:
 	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
 	@echo "make fuzz           feed the parsers what no client sends (SECONDS=60 for each; FUZZERS=… for some alone)"
 	@echo "make model          every interleaving of small cases, and each rule taken away (MODEL=\"--minutes 5\")"
+	@echo "make chaos          stop, kill and cut off workers, gateway and store, and judge what they saw (MINUTES=60)"
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
 	@echo "make docs           write docs/operations.md anew, from the table of operations"
@@ -46,6 +47,9 @@ fuzz: .fuzz/stamp
 
 model: .venv/dev.stamp
 	$(BIN)/python -m tests.model $(MODEL)
+
+chaos: .venv/dev.stamp
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),2)
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check .
