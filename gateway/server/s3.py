@@ -318,7 +318,8 @@ class _Call(Answers):
             if mapping.rule.mode is Mode.OBSERVE:
                 would_refuse = self.record.decision == "would-refuse"
                 self._gateway._observed.seen(write, result, would_refuse=would_refuse)
-        enforced = mapping.rule.mode is Mode.ENFORCE
+        # To throw an upload away needs no floor, and tells none: the token may long have been overtaken.
+        enforced = mapping.rule.mode is Mode.ENFORCE and operation.effect is not Effect.DISCARD
         await self._let_pages_read(result)
         self.send_result(operation, result, write.key if enforced else None, write.token)
 

@@ -96,15 +96,17 @@ class Uploads:
             if not upload_id:
                 raise unavailable("its answer to CreateMultipartUpload names no upload id")
             upload = Upload(upload_id, write.bucket, write.object_key, write.key, write.token, nonce)
+            # Counted before: whether it is bound is not known where the store fails, or the client goes away.
+            self._open[write.key] += 1
             try:
                 await self._store.bind_upload(upload)
             except StoreUnavailable as error:
                 await self._abort(upload)
                 raise store_unavailable(error) from error
-            self._open[write.key] += 1
-            if live.gate.floor > write.token:
-                # Overtaken between admission and binding: the raise could not see this upload.
-                self._overtaken(write.key)
+            finally:
+                if live.gate.floor > write.token:
+                    # Overtaken between admission and binding: the raise could not see this upload.
+                    self._overtaken(write.key)
             live.gate.refuse_overtaken(write.token)
             return result
 
@@ -229,10 +231,10 @@ class Uploads:
         for place, (upload, etag) in list(self._finished.items()):
             if place in self._under_way or self._fences.object_settles_in_s(upload.bucket, upload.object_key):
                 continue
-            self._finished.pop(place, None)
-            # If it fails, the object is there all the same; what is lost is only the answer to a second Complete.
+            # Where it fails, it is tried again later: the object is there all the same.
             with suppress(StoreUnavailable):
                 await self._store.complete_upload(upload, etag)
+                self._finished.pop(place, None)
 
     async def _again(self, write: Write, upload: Upload) -> Result:
         """A repeated Complete answers success again while the floor is still its own."""

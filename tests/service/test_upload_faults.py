@@ -53,6 +53,80 @@ def test_an_upload_that_cannot_be_bound_is_not_answered_and_leaves_nothing() -> 
     run(main())
 
 
+async def _overtaken(r) -> UploadState | None:
+    """A higher token comes; answers what has become of the first upload's binding."""
+    await r.put(34, b"new")
+    for _ in range(20):
+        await asyncio.sleep(1)
+    upload = next(iter(r.store._uploads.values()), None)
+    return None if upload is None else upload.state
+
+
+def test_an_upload_whose_binding_is_durable_although_the_store_failed_is_revoked_like_any() -> None:
+    """R6: of a store that fails nobody knows whether it has done what it was asked; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        bind = r.store.bind_upload
+
+        async def bound_and_failed(upload):
+            await bind(upload)
+            raise StoreUnavailable("disk I/O error")
+
+        r.store.bind_upload = bound_and_failed
+        assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
+        assert await _overtaken(r) is UploadState.ABORTED
+
+    run(main())
+
+
+@pytest.mark.parametrize("overtaken_first", [False, True])
+def test_an_upload_whose_client_goes_while_it_is_bound_is_revoked_like_any(overtaken_first) -> None:
+    """R6: nobody will complete it, and its parts would cost for ever; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        bind, binding, go_on = r.store.bind_upload, asyncio.Event(), asyncio.Event()
+
+        async def slow(upload):
+            await bind(upload)
+            binding.set()
+            await go_on.wait()
+
+        r.store.bind_upload = slow
+        client = asyncio.create_task(r.create(33))
+        await binding.wait()
+        if overtaken_first:
+            await r.put(34, b"new")
+        client.cancel()
+        await asyncio.gather(client, return_exceptions=True)
+        assert await _overtaken(r) is UploadState.ABORTED
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
+def test_a_completion_that_could_not_be_recorded_is_recorded_later() -> None:
+    """R6: a repeated Complete is then answered again, and no start has to wait for the upload; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        complete = r.store.complete_upload
+
+        async def full(upload, etag):
+            r.store.complete_upload = complete
+            raise StoreUnavailable("disk is full")
+
+        r.store.complete_upload = full
+        assert (await r.complete(upload_id, etag=etag)).status == 200
+        for _ in range(40):
+            await asyncio.sleep(1)
+        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
+
+    run(main())
+
+
 def test_an_upload_without_token_bears_no_fence() -> None:
     """R4: without a token an object goes as it came."""
 
