@@ -217,6 +217,11 @@ class StoreSettings(Section):
 
     url: Annotated[str, AfterValidator(_store_url)] = "sqlite:data/gateway.db"
     """sqlite: and a path."""
+    fenced_before: Literal["auto"] | bool = "auto"
+    """Whether a bucket may have been fenced by another database: "auto" goes by its record; true takes one without a
+    record for fenced, too, until this database has rebuilt its floors; false writes and looks for no record."""
+    record_lapse_s: Annotated[float, Field(ge=3, le=300, allow_inf_nan=False)] = 60
+    """The longest that fenced writes go on in a bucket without a look at its record."""
 
 
 class FencingSettings(Section):

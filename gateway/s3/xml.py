@@ -156,11 +156,16 @@ def render_copy_result(etag: str, last_modified: str) -> bytes:
 
 def find_text(body: bytes, name: str) -> str | None:
     """The text of the first element of that name in an upstream's answer; None if there is none."""
+    return next(iter(texts_of(body, name)), None)
+
+
+def texts_of(body: bytes, name: str) -> list[str]:
+    """The texts of all elements of that name in an upstream's answer; none if it is no XML."""
     try:
         root = parse_document(body)
     except S3Error:
-        return None
-    return next((element.text or "" for element in root.iter() if local_name(element) == name), None)
+        return []
+    return [element.text or "" for element in root.iter() if local_name(element) == name]
 
 
 def parse_document(body: bytes) -> Element:

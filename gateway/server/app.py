@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiohttp import web
 
 from gateway.clock import Clock, SystemClock
-from gateway.core.errors import FenceError
+from gateway.core.errors import FenceError, TryAgain
 from gateway.core.keys import Ruleset
-from gateway.s3.xml import error_code
+from gateway.s3.xml import error_code, texts_of
 from gateway.server.body import Progress
 from gateway.server.clients import Client, Clients
 from gateway.server.control import ApiToken, Control, Readiness
+from gateway.server.control_buckets import BucketCalls
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences
+from gateway.service.listings import MAX_LIST_BYTES
 from gateway.service.objects import Objects
+from gateway.service.rebuild import Rebuilds
+from gateway.service.records import LAPSE_S, FencedBefore, NoBucket, Records
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
@@ -38,6 +43,7 @@ from gateway.upstream.base import (
 )
 
 DRAIN_LOOK_S = 0.05
+LOOKS_AT_A_TIME = 8
 READY_LOOK_S = 1.0
 """Those who ask for readiness wait a second or a few."""
 
@@ -71,6 +77,11 @@ class Parts:
     require_conditional: bool = False
     small_body_bytes: int = 65536
     completed_uploads_kept_s: float = 7 * 86400
+    fenced_before: FencedBefore = False
+    """Whether buckets bear a record (`gateway.service.records`)."""
+    record_lapse_s: float = LAPSE_S
+    data_directory: Path | None = None
+    """Where backups lie while they are made; None: there are none to be had."""
     virtual_host_suffixes: tuple[str, ...] = ()
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
@@ -86,6 +97,14 @@ class Gateway:
         self.telemetry = Telemetry(parts.clock)
         self.fences = Fences(parts.store, parts.clock, parts.timing)
         objects = Objects()
+        self.records = Records(
+            parts.store,
+            parts.upstream,
+            parts.capabilities,
+            parts.clock,
+            fenced_before=parts.fenced_before,
+            lapse_s=parts.record_lapse_s,
+        )
         self.writes = Writes(
             self.fences,
             objects,
@@ -94,6 +113,17 @@ class Gateway:
             parts.clock,
             small_body_bytes=parts.small_body_bytes,
             require_conditional=parts.require_conditional,
+            records=self.records,
+        )
+        self.rebuilds = Rebuilds(
+            self.fences,
+            self.records,
+            parts.upstream,
+            parts.capabilities,
+            parts.rules,
+            self.writes.name,
+            parts.clock,
+            settled=parts.upstream_settled,
         )
         self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
@@ -112,8 +142,15 @@ class Gateway:
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
+        calls = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
         self._control = Control(
-            self.fences, self.telemetry, self.readiness, parts.api_tokens, parts.rules, self.uploads.open_of
+            self.fences,
+            self.telemetry,
+            self.readiness,
+            parts.api_tokens,
+            parts.rules,
+            self.uploads.open_of,
+            calls.routes,
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
@@ -149,15 +186,31 @@ class Gateway:
             self._parts.tls.reload(self.telemetry)
 
     def look_at_upstream(self) -> None:
-        """Log soon what the first client would find out: whether the store is there and takes our credentials."""
+        """Log soon what the first client would find out: whether the store is there and takes our credentials, and
+        which buckets another database rules."""
         self._first_look = asyncio.create_task(self._look_at_upstream())
 
     async def _look_at_upstream(self) -> None:
         try:
             response = await self._parts.upstream.read(_LOOK)
-            refuse_our_own_fault(error_code(await response.read(2**20)))
+            body = await response.read(MAX_LIST_BYTES)
+            refuse_our_own_fault(error_code(body))
+            await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
             self.telemetry.event("upstream-unusable", reason=str(error))
+
+    async def _look_at_buckets(self, names: Iterable[str]) -> None:
+        """Tell at the start what has to be rebuilt before anything fenced is served. Those who may not list buckets are
+        told of the ones that the database knows; of others, at their first fenced write."""
+        known = {ruling.bucket for ruling in await self._parts.store.rulings()}
+        waiting = iter(sorted(known.union(names)))
+
+        async def look() -> None:
+            for name in waiting:
+                with suppress(TryAgain, NoBucket):
+                    await self.records.look_at(name)
+
+        await asyncio.gather(*(look() for _ in range(LOOKS_AT_A_TIME)))
 
     async def _ask_upstream(self) -> str | None:
         """What keeps TLS from the upstream. As long as something does, it is tried anew: no request may come to do so
@@ -225,6 +278,7 @@ class Gateway:
         if self._control_runner is not None:
             await self._control_runner.cleanup()
         await self._progress.stop()
+        await self.rebuilds.close()
         await self.uploads.stop()
         await self.writes.close()
         await parts.capabilities.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from hmac import compare_digest
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -102,6 +103,8 @@ def _names_this_machine(address: str) -> bool:
         return False
 
 
+Authorise = Callable[[web.Request], ApiToken | None]
+"""Who asks; None on an open listener. Raises `Problem` for who may not."""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -116,8 +119,10 @@ class Control:
         tokens: tuple[ApiToken, ...],
         rules: Ruleset,
         open_uploads: Callable[[str], int],
+        more: Callable[[Authorise, Authorise], Iterable[web.RouteDef]] = lambda *_: (),
     ) -> None:
-        """`open_uploads` tells how many uploads of a key are open, or still to be aborted."""
+        """`open_uploads` tells how many uploads of a key are open, or still to be aborted. `more` gives further calls:
+        it is told what lets every caller, and what lets operators pass."""
         self._fences = fences
         self._store: Store = fences.store
         self._telemetry = telemetry
@@ -125,6 +130,7 @@ class Control:
         self._tokens = tokens
         self._rules = rules
         self._open_uploads = open_uploads
+        self._more = more
         telemetry.ready.set_function(lambda: readiness.fault is None)
 
     def application(self) -> web.Application:
@@ -140,13 +146,14 @@ class Control:
         app.router.add_post("/v1/fences/{key}/raise", self.raise_floor)
         app.router.add_post("/v1/fences/{key}/settle", self.settle)
         app.router.add_post("/v1/fences/{key}/seal", self.seal)
+        app.add_routes(self._more(self._authorise, partial(self._authorise, operator=True)))
         return app
 
     # --- health
 
     async def healthz(self, request: web.Request) -> web.StreamResponse:
         """The process runs and answers."""
-        return _json({"status": "ok"})
+        return json_answer({"status": "ok"})
 
     async def readyz(self, request: web.Request) -> web.StreamResponse:
         """The gateway takes requests, its store can raise floors, and it and the store behind trust each other; else
@@ -160,8 +167,8 @@ class Control:
         upstream_fault = await readiness.ask_upstream()
         readiness.upstream_fault = f"upstream: {upstream_fault}" if upstream_fault else None
         if readiness.fault is not None:
-            return _json({"status": "unavailable", "reason": readiness.fault}, status=503)
-        return _json({"status": "ready"})
+            return json_answer({"status": "unavailable", "reason": readiness.fault}, status=503)
+        return json_answer({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Prometheus text."""
@@ -186,11 +193,11 @@ class Control:
         limit = _limit(request)
         fences = await self._store.fences(request.query.get("after"), limit, request.query.get("prefix", ""))
         shown = [self._fence(fence) for fence in fences if caller is None or _allowed(caller, fence.key)]
-        return _json({"fences": shown, "next": fences[-1].key if len(fences) == limit else None})
+        return json_answer({"fences": shown, "next": fences[-1].key if len(fences) == limit else None})
 
     async def show_fence(self, request: web.Request) -> web.StreamResponse:
         """One key: floors, what is unsettled, and what its hand-over waits for."""
-        return _json(await self._shown(self._key(request)))
+        return json_answer(await self._shown(self._key(request)))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """One key's history, newest first; pages by cursor."""
@@ -201,7 +208,7 @@ class Control:
             raise Problem(400, "invalid", "`before` is the `next` of an earlier page")
         events = await self._store.events(key, int(before) if before else None, limit)
         shown = [_event(event) for event in events]
-        return _json({"events": shown, "next": str(events[-1].serial) if len(events) == limit else None})
+        return json_answer({"events": shown, "next": str(events[-1].serial) if len(events) == limit else None})
 
     async def check(self, request: web.Request) -> web.StreamResponse:
         """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3). It is held to
@@ -212,7 +219,7 @@ class Control:
         limits = self._rules.limits_of(key)
         live = await self._fences.admit(key, asked.named, cause="check", request_id=request_id, limits=limits)
         self._fences.unpin(live)
-        return _json({"key": key, "token": _number(asked.named), "floor": _number(live.gate.floor)})
+        return json_answer({"key": key, "token": number(asked.named), "floor": number(live.gate.floor)})
 
     async def raise_floor(self, request: web.Request) -> web.StreamResponse:
         """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
@@ -221,7 +228,7 @@ class Control:
         self._telemetry.event("operator-raises", fence_key=key, token=asked.named, reason=asked.reason)
         live = await self._fences.admit(key, asked.named, cause=f"operator: {asked.reason}")
         self._fences.unpin(live)
-        return _json(await self._shown(key))
+        return json_answer(await self._shown(key))
 
     async def settle(self, request: web.Request) -> web.StreamResponse:
         """What is in doubt counts as settled, on the operator's word (R5). Nothing in doubt: nothing is done."""
@@ -238,7 +245,7 @@ class Control:
                 "what it has been sent. Each comes, or is in doubt, within the commit time-out.",
                 key=key,
             )
-        return _json(await self._shown(key) | {"settled": [_unsettled(send) for send in settled]})
+        return json_answer(await self._shown(key) | {"settled": [_unsettled(send) for send in settled]})
 
     async def seal(self, request: web.Request) -> web.StreamResponse:
         """Shut out the token that holds the floor, too; where a token is named, only if that one holds it."""
@@ -254,14 +261,14 @@ class Control:
                 "not-held",
                 f"Token {asked.token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first.",
                 key=key,
-                floor=_number(floor),
+                floor=number(floor),
             )
         token = Token(floor) if asked.token is None else asked.token
         if fence.sealed_token != floor or token < floor:
             event = Event(key, EventKind.SEALED, token, floor, f"operator: {asked.reason}")
             await self._fences.seal(key, token, event)
             self._telemetry.event("operator-seals", fence_key=key, token=token, reason=asked.reason)
-        return _json(await self._shown(key))
+        return json_answer(await self._shown(key))
 
     async def _shown(self, key: FencingKey) -> dict[str, object]:
         """All that is known of one key."""
@@ -276,7 +283,7 @@ class Control:
 
     def _handover(self, pending: PendingHandOver, fence: Fence) -> dict[str, object]:
         return {
-            "token": _number(pending.token),
+            "token": number(pending.token),
             "since": _time(fence.raised_at),
             "latest": _time(self._fences.clock.wall() + pending.latest_in_s),
             "latest_in_s": pending.latest_in_s,
@@ -287,10 +294,10 @@ class Control:
     def _fence(self, fence: Fence) -> dict[str, object]:
         return {
             "key": fence.key,
-            "floor": _number(fence.floor),
-            "completed_floor": _number(fence.completed_floor),
+            "floor": number(fence.floor),
+            "completed_floor": number(fence.completed_floor),
             "sealed": fence.floor > 0 and fence.sealed_token == fence.floor,
-            "shadow_floor": _number(fence.shadow_floor),
+            "shadow_floor": number(fence.shadow_floor),
             "raised_at": _time(fence.raised_at),
         }
 
@@ -338,7 +345,7 @@ class Control:
         except FenceError as error:
             members: dict[str, object] = {"key": error.key} if error.key else {}
             if error.floor is not None:
-                members["floor"] = _number(error.floor)
+                members["floor"] = number(error.floor)
             reason = _REASON.get(error.reason, error.reason.value)
             answer = _problem(_STATUS.get(error.reason, 400), reason, error.message, **members)
             if isinstance(error, TryAgain):
@@ -391,7 +398,7 @@ async def _asked(request: web.Request, *, token: bool = False, reason: bool = Fa
     return _Asked(parse_token(str(given), "token") if named else None, str(why)[:500])
 
 
-def _number(token: int) -> int | str:
+def number(token: int) -> int | str:
     """A token as JSON: a number where every reader has it exact, a string above."""
     return token if token <= _MAX_EXACT_JSON_INTEGER else str(token)
 
@@ -403,7 +410,7 @@ def _time(seconds: float) -> str | None:
 
 def _unsettled(send: UnsettledSend) -> dict[str, object]:
     return {
-        "token": _number(send.token),
+        "token": number(send.token),
         "phase": send.phase,
         "bucket": send.bucket,
         "object": send.object_key,
@@ -417,8 +424,8 @@ def _event(event: Event) -> dict[str, object]:
     return {
         "at": _time(event.at),
         "kind": event.kind.value,
-        "token": _number(event.token),
-        "floor": _number(event.floor),
+        "token": number(event.token),
+        "floor": number(event.floor),
         "detail": event.detail,
         "request_id": event.request_id,
         "count": event.count,
@@ -436,7 +443,8 @@ def _allowed(caller: ApiToken, key: str) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in caller.keys)
 
 
-def _json(value: object, status: int = 200) -> web.Response:
+def json_answer(value: object, status: int = 200) -> web.Response:
+    """A JSON document."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
 

@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from gateway.config import Settings, load
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Mode, Token, TokenLimits
+from gateway.core.names import RECORD_KEY
 from gateway.credentials_file import CredentialsFileError
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway
@@ -99,7 +100,8 @@ async def test_a_gateway_from_settings_fences(
     assert await put(gateway, client.credentials, bucket, "renders/j/b", 33) == Reason.STALE_TOKEN
     assert await put(gateway, client.credentials, bucket, "renders/new/b", None) == Reason.TOKEN_REQUIRED
     assert (await gateway.fences.state(FencingKey("j"))).floor == 34
-    assert [o["Key"] for o in store_server.client.list_objects_v2(Bucket=bucket)["Contents"]] == ["renders/j/a"]
+    stored = [o["Key"] for o in store_server.client.list_objects_v2(Bucket=bucket)["Contents"]]
+    assert stored == [RECORD_KEY, "renders/j/a"]
 
 
 async def test_clients_and_api_tokens_are_those_of_the_settings(
