@@ -415,3 +415,14 @@ async def test_allow_lets_a_whole_upload_pass_without_a_token(rig: Rig) -> None:
     stored = rig.stored("open/7/b")
     assert stored is not None
     assert stored.data == b"part"
+
+
+async def test_an_abort_tells_no_floor(rig: Rig) -> None:
+    """G0: an upload is thrown away also for a token that has been overtaken, which is not the floor any more; found by
+    simulation."""
+    created = await rig.ask("POST", "/b/open/7/a?uploads", [("x-fencing-token", "5")], b"")
+    upload_id = created.body.partition(b"<UploadId>")[2].partition(b"</UploadId>")[0].decode()
+    await rig.put("open/7/b", b"new", 6)
+    answer = await rig.ask("DELETE", f"/b/open/7/a?uploadId={upload_id}", [("x-fencing-token", "5")])
+    assert answer.status in (204, 404), answer.body
+    assert not any(name.startswith("x-fencing-") for name, _ in answer.headers)
