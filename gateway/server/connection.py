@@ -123,12 +123,9 @@ class Connection(asyncio.Protocol):
             raise ClientGone("the client has stopped reading the answer") from None
 
     def read_on(self) -> None:
-        if self._reading_paused and not self._transport.is_closing() and not self._full():
-            if self._ahead:  # not here and now: the caller does not expect its body to change under it
-                self._loop.call_soon(self._advance)
-            else:
-                self._reading_paused = False
-                self._transport.resume_reading()
+        if self._reading_paused and not self._full():
+            # With the next turn of the loop: a pipeline is not answered whole before anybody else.
+            self._loop.call_soon(self._advance)
 
     def cut(self) -> None:
         self._transport.abort()
@@ -167,6 +164,7 @@ class Connection(asyncio.Protocol):
         self._ahead = b""
 
     def eof_received(self) -> bool:
+        self._outgoing.flush()  # before the transport closes
         self._client_ended()
         # A client that has said all may still read its answer.
         return self._half_closes and (self._answering or bool(self._queue))
@@ -384,7 +382,7 @@ class Connection(asyncio.Protocol):
                     return
                 self.read_on()
                 reply = await listener.answer(item)
-                if self._writable is not None:
+                if self._queue or self._writable is not None:
                     await self.drained()
                 if not reply.keep_alive:
                     self._last = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from gateway.telemetry import configure_logging
 from gateway.upstream.memory import MemoryUpstream
 from gateway.upstream.probe import FixedCapabilities
 from tests.server.rig import BUCKET, CREDENTIALS, HOST, PROVED, rule
-from tests.virtual_time import VirtualClock, VirtualTimeLoop
+from tests.virtual_time import T, VirtualClock, run
 
 NOW = 1_800_000_000.0
 LONGEST_S = 400.0
@@ -44,13 +44,14 @@ class FixedClock(VirtualClock):
 class MemoryTransport(asyncio.Transport):
     """Keeps what is written. `takes`: how many bytes the client has room for, until it `reads` them."""
 
-    def __init__(self, protocol: Connection, takes: int) -> None:
+    def __init__(self, protocol: Connection, takes: int, *, half_closes: bool = True) -> None:
         super().__init__({"peername": ("192.0.2.1", 4711)})
         self._protocol = protocol
         self._takes = takes
         self._waiting = 0
+        self._half_closes = half_closes
         self.sent = bytearray()
-        self.reading = True
+        self._reading = True
         self.closing = False
         self.closed = False
         self.ended = False
@@ -74,18 +75,22 @@ class MemoryTransport(asyncio.Transport):
         return self.closing
 
     def can_write_eof(self) -> bool:
-        return True
+        return self._half_closes
 
     def write_eof(self) -> None:
+        assert self._half_closes
         self.ended = True
 
+    def is_reading(self) -> bool:
+        return self._reading
+
     def pause_reading(self) -> None:
-        assert self.reading
-        self.reading = False
+        assert self._reading
+        self._reading = False
 
     def resume_reading(self) -> None:
-        assert not self.reading
-        self.reading = True
+        assert not self._reading
+        self._reading = True
 
     def close(self) -> None:
         if not self.closing:
@@ -123,10 +128,11 @@ class Outcome:
 class World:
     """One gateway before a store in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, upstream: MemoryUpstream | None = None, limits: Limits | None = None) -> None:
         self.log = io.StringIO()
         configure_logging("info", self.log)
-        self.upstream = MemoryUpstream(BUCKET)
+        self.upstream = upstream or MemoryUpstream(BUCKET)
+        self.limits = limits or Limits()
         self.store = MemoryStore()
         self.faults: list[dict[str, Any]] = []
         self.outcome = Outcome()
@@ -147,7 +153,7 @@ class World:
         )
         await self.gateway.uploads.start()
         self.gateway._progress.start()
-        self.listener = Listener(self._answer, self._answer_fault, Limits())
+        self.listener = Listener(self._answer, self._answer_fault, self.limits)
         self.listener.start()
         self.tasks = asyncio.all_tasks()
 
@@ -165,16 +171,21 @@ class World:
         line = json.loads(self.log.getvalue().splitlines()[-1])
         self.outcome.answered.append((method, reply.status, line["reason"] or ""))
 
+    def connect(self, *, takes: int = 1 << 16, half_closes: bool = True) -> tuple[Connection, MemoryTransport]:
+        """A new client. `half_closes`: as over TCP, and not over TLS."""
+        connection = self.listener()
+        transport = MemoryTransport(connection, takes, half_closes=half_closes)
+        connection.connection_made(transport)
+        return connection, transport
+
     async def converse(self, pieces: Sequence[bytes], ending: Ending, pause_s: float, takes: int) -> None:
         """Send the pieces as fast as they are taken, with pauses, end so, and wait until the connection is gone."""
         loop = asyncio.get_running_loop()
-        connection = self.listener()
-        transport = MemoryTransport(connection, takes)
-        connection.connection_made(transport)
+        connection, transport = self.connect(takes=takes)
         until = loop.time() + LONGEST_S
         for piece in pieces:
             await quiet()
-            while not transport.reading and not transport.closing:
+            while not transport.is_reading() and not transport.closing:
                 assert loop.time() < until, "reading is paused for ever"
                 transport.take()
                 await asyncio.sleep(1)
@@ -185,7 +196,7 @@ class World:
             if pause_s:
                 await asyncio.sleep(pause_s)
         await quiet()
-        reads = transport.reading and not transport.closing
+        reads = transport.is_reading() and not transport.closing
         if ending is GONE or (ending is HALF_CLOSED and reads and not connection.eof_received()):
             transport.close()
         while not transport.closed:
@@ -238,8 +249,12 @@ def talk(pieces: Iterable[bytes], ending: Ending = SILENT, *, pause_s: float = 0
         await world.converse(list(pieces), ending, pause_s, takes)
         return await world.look()
 
+    return in_virtual_time(whole())
+
+
+def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, and leave the log as it was."""
     try:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            return runner.run(whole())
+        return run(main)
     finally:
         structlog.reset_defaults()
