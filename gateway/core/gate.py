@@ -65,7 +65,7 @@ class Gate:
         self.completed_floor = completed_floor
         self.sealed_token = sealed_token
         self.unsettled_until = unsettled_until
-        self._sends: set[Send] = set()
+        self._sends: dict[Send, None] = {}  # in their order: a set's would differ from run to run
 
     def admit(self, token: Token, limits: TokenLimits = UNLIMITED) -> Admission:
         """What a write of `token` has to do before it may be staged. Raises `Refused` (stale or sealed), and
@@ -122,7 +122,7 @@ class Gate:
         """Begin a send. Raises `Refused` if the token has been overtaken."""
         self.refuse_overtaken(token)
         send = Send(token, settle_timeout_s)
-        self._sends.add(send)
+        self._sends[send] = None
         return send
 
     def may_enter(self, send: Send) -> bool:
@@ -152,7 +152,7 @@ class Gate:
     def settle(self, send: Send, signal: Signal) -> None:
         """The send can no longer take effect, or its effect is known."""
         send.phase = advance(send.phase, signal)
-        self._sends.discard(send)
+        self._sends.pop(send, None)
 
     def expire(self, now: float) -> list[Send]:
         """Settle by time-out what is due; answers what was settled."""

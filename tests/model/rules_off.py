@@ -234,7 +234,7 @@ def resends_pass_by_the_gate() -> Patches:
 
     def stage(self: Gate, token: Any, settle_timeout_s: float) -> Send:
         send = Send(token, settle_timeout_s)
-        self._sends.add(send)
+        self._sends[send] = None
         return send
 
     return [(sending, "pass_gate", first_only), (sending, "admit_anew", lambda w, r: None), (Gate, "stage", stage)]

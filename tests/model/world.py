@@ -326,7 +326,7 @@ def _unflight(world: World, row: Encoded) -> Flight | None:
         if row[8] >= 0:
             send.settles_at = row[8]
         if send.phase is not Phase.SETTLED:
-            world.gates[row[2]]._sends.add(send)
+            world.gates[row[2]]._sends[send] = None
     return Flight(_OPS[row[0]], *row[1:7], send, _WAYS[row[9]], *row[10:])  # type: ignore[call-arg]
 
 

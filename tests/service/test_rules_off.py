@@ -107,7 +107,7 @@ def batches_pass_by_the_gate(off: pytest.MonkeyPatch) -> None:
 
 def _stage(gate, token, settle_s):
     send = Send(token, settle_s)
-    gate._sends.add(send)
+    gate._sends[send] = None
     return send
 
 
