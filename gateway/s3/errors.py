@@ -96,11 +96,11 @@ def of_fence(error: FenceError) -> S3Error:
         elements["Condition"] = "X-Fencing-Token"
     if error.argument is not None:
         elements["ArgumentName"], elements["ArgumentValue"] = error.argument
-    elements["FencingReason"] = error.reason.value
+    elements["FencingReason"] = str(error.reason)
     for name, value in (("FencingKey", error.key), ("FencingToken", error.token), ("FencingFloor", error.floor)):
         if value is not None:
             elements[name] = str(value)
-    elements["FencingOutcome"] = error.outcome.value
+    elements["FencingOutcome"] = str(error.outcome)
     answer = S3Error(code, error.message)
     answer.elements = elements
     return answer

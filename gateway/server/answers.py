@@ -61,14 +61,15 @@ class Answers:
     def refuse(self, error: FenceError) -> None:
         """Answer a refusal of the fence, and add it to the key's history."""
         record = self.record
-        record.decision, record.reason, record.message = "refused", error.reason.value, error.message
+        reason = str(error.reason)
+        record.decision, record.reason, record.message = "refused", reason, error.message
         record.fence_key = error.key or record.fence_key
         record.token = error.token or record.token
         record.floor = error.floor if error.floor is not None else record.floor
         if record.fence_key is not None and error.reason is not Reason.STORE_UNAVAILABLE:
             cause = f"{record.operation} {record.bucket}/{record.object}{self.sender}"
             self.remember(EventKind.REFUSED, error, cause)
-        headers = [("X-Fencing-Reason", error.reason.value), ("X-Fencing-Outcome", error.outcome.value)]
+        headers = [("X-Fencing-Reason", reason), ("X-Fencing-Outcome", str(error.outcome))]
         if error.floor is not None:
             headers.append(("X-Fencing-Floor", str(error.floor)))
         retry_after_s = error.retry_after_s
@@ -82,7 +83,7 @@ class Answers:
         """Add to the key's history. A store that cannot changes no answer."""
         record = self.record
         key, token = error.key or record.fence_key or "", error.token or record.token or 0
-        detail = f"{error.reason.value}: {cause}"
+        detail = f"{error.reason}: {cause}"
         # What is to be sent again had been admitted: its token is the floor.
         floor = error.floor or (token if isinstance(error, TryAgain) else 0)
         with suppress(StoreUnavailable):
