@@ -26,7 +26,8 @@ from gateway.service.fences import Fences
 from gateway.service.listings import MAX_LIST_BYTES
 from gateway.service.objects import Objects
 from gateway.service.rebuild import Rebuilds
-from gateway.service.records import LAPSE_S, FencedBefore, NoBucket, Records
+from gateway.service.record import NoBucket
+from gateway.service.records import LAPSE_S, FencedBefore, Records
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing

@@ -11,7 +11,8 @@ from gateway.s3.operations import Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.listings import keys_after, record_versions
-from gateway.service.records import NoBucket, Records, Seen
+from gateway.service.record import NoBucket, Seen
+from gateway.service.records import Records
 from gateway.service.refusals import unavailable
 from gateway.service.sending import result_of
 from gateway.service.values import Result
@@ -57,7 +58,7 @@ async def delete_bucket(records: Records, upstream: Upstream, request: UpstreamR
 async def _take_away(records: Records, upstream: Upstream, bucket: str, timeout_s: float) -> Seen | None:
     """Take the record away if it is all that the bucket holds; what it was."""
     try:
-        seen = await records.read(bucket)
+        seen = await records.objects.read(bucket)
     except NoBucket:
         return None
     versions = await record_versions(upstream, bucket)

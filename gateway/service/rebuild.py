@@ -28,8 +28,8 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_state
 from gateway.service.fences import Fences
 from gateway.service.listings import ask, keys_after
-from gateway.service.record import MAX_LAPSE_S
-from gateway.service.records import NoBucket, Records, Seen
+from gateway.service.record import MAX_LAPSE_S, NoBucket, Seen
+from gateway.service.records import Records
 from gateway.service.sending import head_of
 from gateway.stores.base import RESTORED, Ruling, Store, StoreUnavailable
 from gateway.upstream.base import EMPTY_SHA256, CapabilitySource, Upstream, UpstreamRequest
@@ -170,7 +170,7 @@ class Rebuilds:
 
     async def _rebuild(self, progress: Progress) -> None:
         bucket, store, records = progress.bucket, self._store, self._records
-        seen = await records.read(bucket)
+        seen = await records.objects.read(bucket)
         ruling = await store.ruling(bucket)
         fault = await records.fault(bucket, seen)
         progress.generation = store.authority.generation
@@ -189,7 +189,7 @@ class Rebuilds:
         if ruling.after is None:
             await self._wait(progress, seen)
         await self._look_through(progress, ruling, mine=False)
-        if claim is not None and await records.write(bucket, records.own_record(), claim) is None:
+        if claim is not None and await records.objects.write(bucket, records.own_record(), claim) is None:
             raise RebuildFailed("another gateway has claimed the bucket meanwhile")
         await store.rule(bucket)
         records.forget(bucket)
@@ -211,7 +211,7 @@ class Rebuilds:
         progress.generation = (await store.raise_generation(known)).generation
         record = records.own_record(rebuilding=True, lapse_s=self._lapse_s(seen))
         await store.begin_rebuild(bucket, record.nonce)
-        claim = await records.write(bucket, record, seen)
+        claim = await records.objects.write(bucket, record, seen)
         records.forget(bucket)
         if claim is None:
             raise RebuildFailed(

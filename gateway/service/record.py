@@ -1,7 +1,8 @@
-"""What a bucket's record says, as JSON."""
+"""What a bucket's record says, as JSON, and how it is read and written."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -9,10 +10,27 @@ from typing import Any
 
 import orjson
 
+from gateway.core.errors import Outcome
+from gateway.core.names import RECORD_KEY
+from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, condition_on
+from gateway.s3.xml import error_code
+from gateway.service.refusals import unavailable
+from gateway.service.sending import result_of
 from gateway.stores.base import MAX_GENERATION
+from gateway.upstream.base import (
+    EMPTY_SHA256,
+    CapabilitySource,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+)
 
 MAX_LAPSE_S = 300.0
 """The longest that any gateway may go without a look at its record."""
+
+WRITE_TIMEOUT_S = 10.0
+MAX_RECORD_BYTES = 65536
 
 _VERSION = 1
 _NAME = re.compile(r"[!-~]{1,128}")
@@ -74,3 +92,82 @@ def _checked(told: dict[str, Any], name: str, holds: Any) -> Any:
 def time_of(seconds: float) -> str:
     """RFC 3339 in UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A bucket's record as it was found. `record` None: it cannot be read."""
+
+    record: Record | None
+    etag: str
+    why: str = ""
+    """What is wrong with it."""
+
+
+class NoBucket(Exception):
+    """There is no such bucket."""
+
+
+class RecordObjects:
+    """The records as objects of the store behind."""
+
+    def __init__(self, upstream: Upstream, capabilities: CapabilitySource) -> None:
+        self._upstream = upstream
+        self._capabilities = capabilities
+
+    async def read(self, name: str) -> Seen | None:
+        """The record that the bucket bears; None: none. Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
+        try:
+            response = await self._upstream.read(UpstreamRequest("GET", name, RECORD_KEY, "", (), EMPTY_SHA256))
+            body = await response.read(MAX_RECORD_BYTES)
+        except UpstreamLost as error:
+            raise unavailable(f"the record of bucket {name} cannot be read: {error}") from error
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        if response.status == 404:
+            if error_code(body) == "NoSuchBucket":
+                raise NoBucket(f"there is no bucket {name}")
+            return None
+        if response.status != 200:
+            raise unavailable(
+                f"it answers {response.status} to a GET of {name}/{RECORD_KEY}, the bucket's record. The gateway's "
+                "credentials need s3:GetObject and s3:PutObject on it, and s3:ListBucket on its bucket"
+            )
+        etag = response.header("etag") or ""
+        try:
+            return Seen(parse_record(body), etag)
+        except ValueError as error:
+            return Seen(None, etag, str(error))
+
+    async def write(self, name: str, record: Record, instead_of: Seen | None) -> Seen | None:
+        """Replace the record that was seen, or make it where there was none; None if it is no longer what was seen.
+        Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
+        data = render_record(record)
+        bare = (await self._capabilities.of_bucket(name)).bare_etag
+        condition = condition_on(None if instead_of is None else ObjectState(instead_of.etag), bare_etag=bare)
+        request = UpstreamRequest(
+            "PUT",
+            name,
+            RECORD_KEY,
+            "",
+            (condition.header(), ("content-type", "application/json")),
+            hashlib.sha256(data).hexdigest(),
+        )
+        try:
+            result = await result_of(await self._upstream.send(request, data, WRITE_TIMEOUT_S))
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        except UpstreamLost:
+            result = None
+        if result is not None and result.code == "NoSuchBucket":
+            raise NoBucket(f"there is no bucket {name}")
+        if result is not None and result.answer is Answer.APPLIED and (etag := result.header("etag")):
+            return Seen(record, etag)
+        # A server may have tried twice, or its answer be lost: the nonce tells.
+        seen = await self.read(name)
+        if seen is not None and seen.record == record:
+            return seen
+        if result is not None and result.status in CONDITION_FAILED_STATUS:
+            return None
+        told = "no answer came" if result is None else f"it answers {result.status} {result.code or ''}".strip()
+        raise unavailable(f"the record of bucket {name} ({RECORD_KEY}) cannot be written: {told}", Outcome.NOT_APPLIED)

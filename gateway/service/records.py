@@ -10,61 +10,33 @@ on the object alone protects (G3).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
+from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.names import RECORD_KEY
-from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, condition_on
-from gateway.s3.xml import error_code
-from gateway.service.record import Record, parse_record, render_record, time_of
+from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
 from gateway.service.refusals import store_unavailable, unavailable
-from gateway.service.sending import result_of
 from gateway.stores.base import RESTORED, Store, StoreUnavailable
-from gateway.upstream.base import (
-    EMPTY_SHA256,
-    CapabilitySource,
-    Upstream,
-    UpstreamLost,
-    UpstreamNotReached,
-    UpstreamRequest,
-)
+from gateway.upstream.base import CapabilitySource, Upstream
 
 LAPSE_S = 60.0
-WRITE_TIMEOUT_S = 10.0
 REFUSED_FOR_S = 1.0
 """So long a refused bucket is not looked at again, however many writes come."""
 TRIES = 3
 MAX_IDLE_BUCKETS = 4096
-MAX_RECORD_BYTES = 65536
 _UNFINISHED = "the rebuild of its floors has not come to its end"
 _RESTORED = "this database has been restored, and does not know what happened since its backup was made"
 
 FencedBefore = Literal["auto", True, False]
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A bucket's record as it was found. `record` None: it cannot be read."""
-
-    record: Record | None
-    etag: str
-    why: str = ""
-    """What is wrong with it."""
-
-
-class NoBucket(Exception):
-    """There is no such bucket."""
 
 
 class _Standing(Enum):
@@ -112,8 +84,8 @@ class Records:
     ) -> None:
         self.lapse_s = lapse_s
         self.off = fenced_before is False
+        self.objects = RecordObjects(upstream, capabilities)
         self._store = store
-        self._upstream = upstream
         self._capabilities = capabilities
         self._clock = clock
         self._known_alone = fenced_before is True
@@ -207,12 +179,18 @@ class Records:
         if bucket.looking is None:
             # A task of its own: who asks may go away, and the others wait for the same.
             bucket.looking = asyncio.create_task(self._examine(bucket, establish))
-            bucket.looking.add_done_callback(lambda done: _ended(bucket, done))
+            bucket.looking.add_done_callback(_heard)
         await asyncio.shield(bucket.looking)
         if bucket.standing is _Standing.REFUSED:
             raise _superseded(bucket.name, bucket.fault)
 
     async def _examine(self, bucket: _Bucket, establish: bool) -> None:
+        try:
+            await self._find_out(bucket, establish)
+        finally:
+            bucket.looking = None
+
+    async def _find_out(self, bucket: _Bucket, establish: bool) -> None:
         for _ in range(TRIES):
             began, epoch = self._clock.monotonic(), bucket.epoch
             try:
@@ -237,7 +215,7 @@ class Records:
 
     async def _standing_there(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
         """Raises `NoBucket`."""
-        seen = await self.read(name)
+        seen = await self.objects.read(name)
         if fault := await self.fault(name, seen):
             return _Standing.REFUSED, fault
         if not establish:
@@ -247,7 +225,7 @@ class Records:
         if stale and (await self._capabilities.of_bucket(name)).conditional_put:
             if seen is None and ruling is not None:
                 _log.warning("the bucket's record was gone", bucket=name)
-            if await self.write(name, self.own_record(), seen) is None:
+            if await self.objects.write(name, self.own_record(), seen) is None:
                 return None
         if ruling is None or ruling.claim is not None:
             await self._store.rule(name)
@@ -291,63 +269,6 @@ class Records:
             time_of(self._clock.wall()),
         )
 
-    async def read(self, name: str) -> Seen | None:
-        """The record that the bucket bears; None: none. Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
-        try:
-            response = await self._upstream.read(UpstreamRequest("GET", name, RECORD_KEY, "", (), EMPTY_SHA256))
-            body = await response.read(MAX_RECORD_BYTES)
-        except UpstreamLost as error:
-            raise unavailable(f"the record of bucket {name} cannot be read: {error}") from error
-        except UpstreamNotReached as error:
-            raise unavailable(str(error)) from error
-        if response.status == 404:
-            if error_code(body) == "NoSuchBucket":
-                raise NoBucket(f"there is no bucket {name}")
-            return None
-        if response.status != 200:
-            raise unavailable(
-                f"it answers {response.status} to a GET of {name}/{RECORD_KEY}, the bucket's record. The gateway's "
-                "credentials need s3:GetObject and s3:PutObject on it, and s3:ListBucket on its bucket"
-            )
-        etag = response.header("etag") or ""
-        try:
-            return Seen(parse_record(body), etag)
-        except ValueError as error:
-            return Seen(None, etag, str(error))
-
-    async def write(self, name: str, record: Record, instead_of: Seen | None) -> Seen | None:
-        """Replace the record that was seen, or make it where there was none; None if it is no longer what was seen.
-        Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
-        data = render_record(record)
-        bare = (await self._capabilities.of_bucket(name)).bare_etag
-        condition = condition_on(None if instead_of is None else ObjectState(instead_of.etag), bare_etag=bare)
-        request = UpstreamRequest(
-            "PUT",
-            name,
-            RECORD_KEY,
-            "",
-            (condition.header(), ("content-type", "application/json")),
-            hashlib.sha256(data).hexdigest(),
-        )
-        try:
-            result = await result_of(await self._upstream.send(request, data, WRITE_TIMEOUT_S))
-        except UpstreamNotReached as error:
-            raise unavailable(str(error)) from error
-        except UpstreamLost:
-            result = None
-        if result is not None and result.code == "NoSuchBucket":
-            raise NoBucket(f"there is no bucket {name}")
-        if result is not None and result.answer is Answer.APPLIED and (etag := result.header("etag")):
-            return Seen(record, etag)
-        # A server may have tried twice, or its answer be lost: the nonce tells.
-        seen = await self.read(name)
-        if seen is not None and seen.record == record:
-            return seen
-        if result is not None and result.status in CONDITION_FAILED_STATUS:
-            return None
-        told = "no answer came" if result is None else f"it answers {result.status} {result.code or ''}".strip()
-        raise unavailable(f"the record of bucket {name} ({RECORD_KEY}) cannot be written: {told}", Outcome.NOT_APPLIED)
-
     # --- the rest
 
     async def refusals(self) -> dict[str, str]:
@@ -385,7 +306,7 @@ class Records:
         """The bucket has not been deleted after all: let it bear the record that it bore. Raises `TryAgain`."""
         if seen.record is not None:
             with suppress(NoBucket):
-                await self.write(name, seen.record, None)
+                await self.objects.write(name, seen.record, None)
 
     def forget(self, name: str) -> None:
         """Have the next fenced write in a bucket look at its record."""
@@ -421,7 +342,6 @@ def _superseded(bucket: str, fault: str, *, known: bool = True) -> TryAgain:
     )
 
 
-def _ended(bucket: _Bucket, task: asyncio.Task[None]) -> None:
-    bucket.looking = None
+def _heard(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
         task.exception()  # whoever waited has been told; nobody may have

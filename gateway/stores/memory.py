@@ -55,7 +55,7 @@ class MemoryStore:
         if self._rules_digest not in (None, rules_digest):
             reasons.append("the fencing rules have changed")
         self._running, self._clean, self._rules_digest = True, False, rules_digest
-        self._authority = replace(self._authority, run=f"run {len(self._runs) + 1}")
+        self._authority = replace(self._authority, run=f"run-{len(self._runs) + 1}")
         self._runs.add(self._authority.run)
         return Start(clean=not reasons, reason="; ".join(reasons))
 

@@ -1,0 +1,529 @@
+"""The bucket's record: who may write fenced objects, and how one finds out that one may no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.keys import FencingKey, Token, stand_in_of
+from gateway.core.names import RECORD_KEY
+from gateway.service.record import parse_record, render_record
+from gateway.service.records import Records
+from gateway.stores.memory import MemoryStore
+from gateway.upstream.base import UpstreamLost, UpstreamRequest
+from gateway.upstream.memory import MemoryResponse
+from gateway.upstream.probe import FixedCapabilities
+from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, FaultyUpstream, Payload, Rig, refusal, rig
+from tests.virtual_time import VirtualClock, run
+
+LAPSE_S = 60.0
+LONG_KEY = FencingKey("k" * 300)
+"""Objects carry no more of it than its hash."""
+PLAIN = "plain/object"
+"""An object that no rule maps."""
+
+
+class Counting(FaultyUpstream):
+    """Counts what is asked of the record."""
+
+    def __init__(self, *buckets: str) -> None:
+        super().__init__(*buckets)
+        self.reads = 0
+        self.unreadable: int | None = None
+        """Answers reads of the record with that status."""
+        self.lost_reads = False
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        if request.raw_key == RECORD_KEY and request.method == "GET":
+            self.reads += 1
+            if self.lost_reads:
+                raise UpstreamLost("connection reset")
+            if self.unreadable is not None:
+                return MemoryResponse(self.unreadable, [], b"")
+        return await super().read(request, body)
+
+    @property
+    def record_writes(self) -> int:
+        return sum(request.raw_key == RECORD_KEY for request in self.sent)
+
+
+async def gateway(
+    upstream: FaultyUpstream,
+    name: str = "one",
+    *,
+    store: MemoryStore | None = None,
+    capabilities: Any = HONEST,
+    **options: Any,
+) -> Rig:
+    """A service layer with records over a shared upstream; another `name` is another database."""
+    clock = VirtualClock()
+    store = store or MemoryStore(clock=clock.wall, name=name)
+    made = await rig(store=store, upstream=upstream, clock=clock, capabilities=capabilities)
+    made.writes.records = Records(store, upstream, FixedCapabilities(capabilities), clock, lapse_s=LAPSE_S, **options)
+    made.fences.before_commit = made.writes.records.before_commit
+    return made
+
+
+def record(upstream: FaultyUpstream) -> dict[str, Any]:
+    return dict(orjson.loads(upstream.buckets[BUCKET][RECORD_KEY].data))
+
+
+def put_record(upstream: FaultyUpstream, data: bytes) -> None:
+    """Somebody replaces the record behind the gateway's back."""
+    upstream.apply(UpstreamRequest("PUT", BUCKET, RECORD_KEY, "", ()), data)
+
+
+async def superseded(call: object) -> FenceError:
+    error = await refusal(call)
+    assert error.reason is Reason.SUPERSEDED
+    assert isinstance(error, TryAgain)
+    return error
+
+
+def test_the_first_fenced_write_leaves_a_record() -> None:
+    """It names database, generation and run."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        assert (await one.put(34, b"a")).status == 200
+        told = record(upstream)
+        authority = one.store.authority
+        assert (told["database"], told["generation"], told["run"]) == (authority.database, 0, authority.run)
+        assert (told["rebuilding"], told["lapse_s"]) == (False, LAPSE_S)
+        await one.writes.close()
+
+    run(main())
+
+
+def test_ordinary_writes_send_no_request_for_it() -> None:
+    """Of 200 writes over an hour the first reads and writes it; then it is read twice in each lapse, beside them."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        assert (upstream.reads, upstream.record_writes) == (1, 1)
+        for _ in range(100):
+            await one.put(34, b"a")
+        assert (upstream.reads, upstream.record_writes) == (1, 1)
+        assert len(upstream.sent) == 102
+        before = asyncio.get_running_loop().time()
+        for _ in range(100):
+            await asyncio.sleep(20)
+            await one.put(34, b"a")
+        passed_s = asyncio.get_running_loop().time() - before
+        assert upstream.reads <= 2 + passed_s / (LAPSE_S / 2)
+        assert upstream.record_writes == 1
+        await one.writes.close()
+
+    run(main())
+
+
+def test_nobody_looks_where_nobody_writes() -> None:
+    """The looking ends soon after the last write."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        await asyncio.sleep(10 * LAPSE_S)
+        reads = upstream.reads
+        assert reads <= 3
+        await asyncio.sleep(10 * LAPSE_S)
+        assert upstream.reads == reads
+        await one.writes.close()
+
+    run(main())
+
+
+def test_another_database_is_refused_and_sends_nothing() -> None:
+    """The message names the bucket and what to do; no floor is raised by what is refused."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        await one.put(34, b"a")
+        sent = len(upstream.sent)
+        for key in (JOB, PLAIN):
+            error = await superseded(two.put(35, b"b", key))
+            assert f"fencing-gateway fence rebuild --bucket {BUCKET}" in error.message
+            assert error.outcome.value == "NotApplied"
+        await superseded(two.delete(35))
+        await superseded(two.create(35))
+        assert len(upstream.sent) == sent
+        assert (await two.store.fence("j")).floor == 0
+        assert one.data() == b"a"
+        for each in (one, two):
+            await each.writes.close()
+
+    run(main())
+
+
+def test_a_write_without_a_token_is_refused_where_another_rules() -> None:
+    """`until-fenced` says nothing where the floors are not known; a bucket without a record takes it, and stays so."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        assert (await two.put(0, b"free", PLAIN)).status == 200
+        assert RECORD_KEY not in upstream.buckets[BUCKET]
+        await one.put(34, b"a")
+        await asyncio.sleep(LAPSE_S)
+        await superseded(two.put(0, b"b"))
+        assert (await two.writes.unfenced(two.write("PUT", PLAIN, 0, Payload(b"c")))).status == 200
+        for each in (one, two):
+            await each.writes.close()
+
+    run(main())
+
+
+def test_of_two_that_begin_at_once_one_rules() -> None:
+    """The record is made on the condition that there is none."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        both = [await gateway(upstream, name) for name in ("one", "two")]
+        results = await asyncio.gather(*(g.put(34, b"x") for g in both), return_exceptions=True)
+        refused = [r for r in results if isinstance(r, FenceError)]
+        assert len(refused) == 1
+        assert refused[0].reason is Reason.SUPERSEDED
+        winner = both[[isinstance(r, FenceError) for r in results].index(False)]
+        assert record(upstream)["database"] == winner.store.authority.database
+        for each in both:
+            await each.writes.close()
+
+    run(main())
+
+
+def test_who_is_superseded_notices_within_the_lapse() -> None:
+    """From its next look on, at the latest a lapse later, it lets nothing through; before, its writes still go."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
+        put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+        loop = asyncio.get_running_loop()
+        replaced = loop.time()
+
+        async def write_on() -> None:
+            while True:
+                await asyncio.sleep(1)
+                await one.put(34, b"a")
+
+        error = await superseded(write_on())
+        assert "belongs to database two" in error.message
+        assert loop.time() - replaced < LAPSE_S
+        await one.writes.close()
+
+    run(main())
+
+
+def test_an_upload_that_was_staged_before_is_stopped_at_its_commit_point() -> None:
+    """However long its body took: its last bytes are withheld until the record has been seen."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        body = Payload(length=100)
+        upload = asyncio.create_task(one.put(34, body))
+        await body.wanted.wait()
+        body.give(b"x" * 60)
+        other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
+        put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+        await asyncio.sleep(LAPSE_S)
+        body.give(b"y" * 40)
+        body.end()
+        await superseded(upload)
+        assert one.data() == b"a"
+        await one.writes.close()
+
+    run(main())
+
+
+def test_a_slow_upload_goes_through_where_nobody_has_taken_over() -> None:
+    """The record is looked at while the body streams, though no other write comes."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        body = Payload(length=100)
+        upload = asyncio.create_task(one.put(34, body))
+        await body.wanted.wait()
+        body.give(b"x" * 60)
+        await asyncio.sleep(100 * LAPSE_S)
+        body.give(b"y" * 40)
+        body.end()
+        assert (await upload).status == 200
+        await one.writes.close()
+
+    run(main())
+
+
+def test_who_cannot_see_the_record_commits_nothing() -> None:
+    """After a lapse without a look it is as if somebody else had it: a gateway that slept, or a store that hides it."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        body = Payload(length=100)
+        upload = asyncio.create_task(one.put(34, body))
+        await body.wanted.wait()
+        upstream.lost_reads = True
+        await asyncio.sleep(2 * LAPSE_S)
+        for piece in (b"x" * 60, b"y" * 40):
+            body.give(piece)
+        body.end()
+        error = await superseded(upload)
+        assert "has not been seen" in error.message
+        assert (await refusal(one.put(34, b"b"))).reason is Reason.UPSTREAM_UNAVAILABLE
+        upstream.lost_reads = False
+        assert (await one.put(34, b"c")).status == 200
+        await one.writes.close()
+
+    run(main())
+
+
+def test_after_a_restart_the_same_database_goes_on() -> None:
+    """The new run writes its own record over that of a run that it knows."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        first = record(upstream)["run"]
+        await one.writes.close()
+        again = await gateway(upstream, store=one.store)
+        assert (await again.put(34, b"b")).status == 200
+        assert record(upstream)["run"] == again.store.authority.run != first
+        await again.writes.close()
+
+    run(main())
+
+
+def test_an_older_copy_of_the_database_is_refused() -> None:
+    """One that was put back by hand does not know the run that wrote the record."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        copy = MemoryStore(name="one")
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        await one.store.stop(clean=True)
+        later = await gateway(upstream, store=one.store)
+        await later.put(35, b"b")
+        old = await gateway(upstream, store=copy)
+        error = await superseded(old.put(35, b"c"))
+        assert "older copy" in error.message
+        for each in (one, later, old):
+            await each.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"garbage", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": 1, "database": 7}', b"\xff" * 100],
+)
+def test_a_record_that_cannot_be_read_shuts_the_bucket(data: bytes) -> None:
+    """Fail closed: the message names the object and what is wrong with it, and the way out."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        put_record(upstream, data)
+        one = await gateway(upstream)
+        error = await superseded(one.put(34, b"a"))
+        assert f"{RECORD_KEY}, cannot be read" in error.message
+        assert "fence rebuild" in error.message
+        assert upstream.buckets[BUCKET][RECORD_KEY].data == data
+        await one.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("generation", -1), ("generation", 2**23), ("generation", True), ("generation", "1"), ("database", ""),
+        ("run", "a b"), ("nonce", None), ("rebuilding", 0), ("lapse_s", 0), ("lapse_s", 301), ("lapse_s", "60"),
+        ("written", "x" * 129),
+    ],
+)  # fmt: skip
+def test_a_record_with_a_bad_member_is_none(name: str, value: object) -> None:
+    """Nothing is believed of what no gateway can have written."""
+    good = {
+        "version": 1, "database": "d", "generation": 0, "run": "r", "nonce": "n", "rebuilding": False, "lapse_s": 60,
+        "written": "w",
+    }  # fmt: skip
+    assert parse_record(orjson.dumps(good)).database == "d"
+    with pytest.raises(ValueError, match=name):
+        parse_record(orjson.dumps(good | {name: value}))
+
+
+def test_a_record_that_was_deleted_is_made_anew() -> None:
+    """Its own database writes it again within a lapse, beside the writes; nobody is refused."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        del upstream.buckets[BUCKET][RECORD_KEY]
+        for _ in range(4):
+            await asyncio.sleep(LAPSE_S / 4)
+            assert (await one.put(34, b"b")).status == 200
+        assert record(upstream)["database"] == one.store.authority.database
+        await one.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_record_that_nobody_may_read_shuts_the_bucket(status: int) -> None:
+    """What the store does not show may be another's; on 403 the message names the permissions."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        upstream.unreadable = status
+        one = await gateway(upstream)
+        error = await refusal(one.put(34, b"a"))
+        assert error.reason is Reason.UPSTREAM_UNAVAILABLE
+        assert "s3:GetObject" in error.message
+        assert upstream.sent == []
+        await one.writes.close()
+
+    run(main())
+
+
+def test_a_record_whose_answer_was_lost_is_known_by_its_nonce() -> None:
+    """It has been written, or it is written again: either way the write goes on in the end."""
+
+    async def main() -> None:
+        for fault in (Fault.LOST_APPLIED, Fault.ERROR_500_APPLIED, Fault.APPLIED_412):
+            upstream = Counting(BUCKET)
+            one = await gateway(upstream)
+            upstream.faults = [fault]
+            assert (await one.put(34, b"a")).status == 200
+            await one.writes.close()
+        for fault in (Fault.LOST_DROPPED, Fault.ERROR_500_DROPPED, Fault.REFUSED_403, Fault.NOT_REACHED):
+            upstream = Counting(BUCKET)
+            one = await gateway(upstream)
+            upstream.faults = [fault]
+            assert (await refusal(one.put(34, b"a"))).reason is Reason.UPSTREAM_UNAVAILABLE
+            assert one.data() is None
+            assert (await one.put(34, b"a")).status == 200
+            await one.writes.close()
+
+    run(main())
+
+
+def test_without_conditional_writes_there_is_no_record() -> None:
+    """It could not be made sure of; one that is there is obeyed all the same."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream, capabilities=DEAF)
+        for _ in range(3):
+            assert (await one.put(34, b"a")).status == 200
+        assert RECORD_KEY not in upstream.buckets[BUCKET]
+        assert upstream.reads == 1
+        honest = await gateway(upstream, "two")
+        await honest.put(34, b"b")
+        await asyncio.sleep(LAPSE_S)
+        await superseded(one.put(34, b"c"))
+        for each in (one, honest):
+            await each.writes.close()
+
+    run(main())
+
+
+def test_fenced_before_false_looks_for_no_record() -> None:
+    """For those who know better."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        put_record(upstream, b"garbage")
+        one = await gateway(upstream, fenced_before=False)
+        assert (await one.put(34, b"a")).status == 200
+        assert upstream.reads == 0
+        await one.writes.close()
+
+    run(main())
+
+
+def test_fenced_before_true_refuses_a_bucket_that_was_never_rebuilt() -> None:
+    """Also without a record, and where the store has no conditional writes; one that it has rebuilt is served."""
+
+    async def main() -> None:
+        for capabilities in (HONEST, DEAF):
+            upstream = Counting(BUCKET)
+            one = await gateway(upstream, capabilities=capabilities, fenced_before=True)
+            error = await superseded(one.put(34, b"a"))
+            assert "fenced_before" in error.message
+            await one.store.rule(BUCKET)
+            await asyncio.sleep(2)
+            assert (await one.put(34, b"a")).status == 200
+            await one.writes.close()
+
+    run(main())
+
+
+def test_a_bucket_that_is_not_there_gets_no_record() -> None:
+    """The store tells the writer; the database learns of no such bucket."""
+
+    async def main() -> None:
+        upstream = Counting()
+        one = await gateway(upstream)
+        result = await one.put(34, b"a")
+        assert (result.status, result.code) == (404, "NoSuchBucket")
+        assert await one.store.rulings() == []
+        await one.writes.close()
+
+    run(main())
+
+
+def test_refusals_are_told_with_their_reason() -> None:
+    """Those that have been seen, and those that the database knows of."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET, "other")
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        await one.put(34, b"a")
+        assert await one.writes.records.look_at(BUCKET) == ""
+        assert "belongs to" in await two.writes.records.look_at(BUCKET)
+        await two.store.begin_rebuild("other", "claim")
+        told = await two.writes.records.refusals()
+        assert list(told) == [BUCKET, "other"]
+        assert "has not come to its end" in told["other"]
+        for each in (one, two):
+            await each.writes.close()
+
+    run(main())
+
+
+def test_a_floor_that_is_known_by_its_hash_alone_holds() -> None:
+    """A rebuild may find no more than the hash of a long key: whoever names the key meets the floor."""
+
+    async def main() -> None:
+        one = await rig()
+        stand_in = stand_in_of(LONG_KEY)
+        assert stand_in is not None
+        await one.fences.found(stand_in, Token(34), "test")
+        await one.store.claim(BUCKET, PLAIN, stand_in, instead_of=None)
+        error = await refusal(one.put(33, b"a", PLAIN, fence_key=LONG_KEY))
+        assert error.reason is Reason.STALE_TOKEN
+        error = await refusal(one.put(40, b"a", PLAIN, fence_key=FencingKey("q" * 300)))
+        assert error.reason is Reason.KEY_MISMATCH
+        assert (await refusal(one.put(0, b"a", PLAIN))).reason is Reason.TOKEN_REQUIRED
+        assert (await one.put(34, b"a", PLAIN, fence_key=LONG_KEY)).status == 200
+        assert await one.store.owner(BUCKET, PLAIN) == LONG_KEY
+        await one.writes.close()
+
+    run(main())
