@@ -179,6 +179,10 @@ class MemoryUpstream:
                 return _answer(200)
             case "GET" if call.query.get("list-type") == "2":
                 return self._list(call)
+            case "GET" if "uploads" in call.query:
+                keys = [upload.key for upload in self.uploads.values() if upload.bucket == call.bucket]
+                shown = "".join(f"<Upload><Key>{escape(key)}</Key></Upload>" for key in keys)
+                return _xml_answer("ListMultipartUploadsResult", shown)
             case "GET" if "versioning" in call.query:
                 return _xml_answer("VersioningConfiguration", "")
             case "POST" if "delete" in call.query:
