@@ -101,8 +101,8 @@ async def complete(r: Rig) -> Result:
 def test_timeouts(
     operation: Callable[[Rig], Awaitable[Result]], timeouts: tuple[float, float], capabilities: object
 ) -> None:
-    """The answer is awaited for the operation's commit time-out, then the next token for its settle time-out; until when
-    at the latest is told from the commit point on, and does not move."""
+    """The answer is awaited for the operation's commit time-out, then the next token for its settle time-out; until
+    when at the latest is told from the commit point on, and does not move."""
 
     async def main() -> None:
         commit_s, settle_s = timeouts
