@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             raise ClientGone("the client has stopped reading the answer") from None
 
     def read_on(self) -> None:
-        if self._reading_paused and not self._full():
+        if self._reading_paused:
             # With the next turn of the loop: a pipeline is not answered whole before anybody else.
             self._loop.call_soon(self._advance)
 

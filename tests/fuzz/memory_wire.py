@@ -68,7 +68,9 @@ class MemoryTransport(asyncio.Transport):
     def take(self) -> None:
         """The client reads what has come."""
         self._waiting = 0
-        if self._protocol._writable is not None:
+        if self.closing:
+            self.abort()
+        elif self._protocol._writable is not None:
             self._protocol.resume_writing()
 
     def is_closing(self) -> bool:
@@ -93,15 +95,20 @@ class MemoryTransport(asyncio.Transport):
         self._reading = True
 
     def close(self) -> None:
+        """As soon as the client has taken what it had no room for."""
         if not self.closing:
             self.closing = True
-            asyncio.get_running_loop().call_soon(self._lose)
+            if self._waiting <= self._takes:
+                self.abort()
 
-    abort = close
+    def abort(self) -> None:
+        self.closing = True
+        asyncio.get_running_loop().call_soon(self._lose)
 
     def _lose(self) -> None:
-        self.closed = True
-        self._protocol.connection_lost(None)
+        if not self.closed:
+            self.closed = True
+            self._protocol.connection_lost(None)
 
 
 @dataclass(frozen=True)
@@ -196,8 +203,10 @@ class World:
             if pause_s:
                 await asyncio.sleep(pause_s)
         await quiet()
-        reads = transport.is_reading() and not transport.closing
-        if ending is GONE or (ending is HALF_CLOSED and reads and not connection.eof_received()):
+        hears = transport.is_reading() and not transport.closing
+        if ending is GONE:
+            transport.abort()
+        elif ending is HALF_CLOSED and hears and not connection.eof_received():
             transport.close()
         while not transport.closed:
             assert loop.time() < until, "the connection is never closed"

@@ -220,10 +220,11 @@ def test_a_client_that_never_takes_its_last_answer_is_cut() -> None:
     """What the socket still holds when the connection is to be closed has a bound in time."""
 
     async def story(world: World) -> None:
-        client, wire = world.connect()
-        wire.close = lambda: None  # type: ignore[method-assign]  # as a transport whose buffer does not empty
-        client.data_received(signed("GET", "/b/k", [("connection", "close")], now=NOW))
+        client, wire = world.connect(takes=1 << 10)
+        answer = signed("GET", "/b", [("connection", "close")], now=NOW).replace(b"/b ", b"/b" + b"x" * 900 + b" ")
+        client.data_received(answer)
         await quiet()
+        assert wire.closing
         await asyncio.sleep(LINGER_S - 1)
         assert not wire.closed
         await asyncio.sleep(1 + SOON_S)
@@ -244,7 +245,7 @@ def test_an_answer_to_nobody_is_not_fetched() -> None:
         client.data_received(GET)
         while upstream.given < 3:
             await asyncio.sleep(0)
-        wire.close()
+        wire.abort()
         await quiet()
         assert upstream.given < 10
         assert world.outcome.answered == [("GET", 200, "ClientGone")]
@@ -261,7 +262,7 @@ def test_a_client_that_goes_while_it_is_waited_for_frees_the_answer() -> None:
         client.data_received(GET)
         await quiet()
         assert upstream.given == 1
-        wire.close()
+        wire.abort()
         await quiet()
         assert upstream.given <= 2
         assert world.gateway.handler.running == 0
@@ -269,13 +270,15 @@ def test_a_client_that_goes_while_it_is_waited_for_frees_the_answer() -> None:
     play(story, upstream)
 
 
-def test_a_client_that_stops_reading_is_cut_in_time() -> None:
-    """No longer than `idle_timeout_s` without any progress."""
-    upstream = Held(pieces=10)
+@pytest.mark.parametrize("pieces", [10, 0])
+def test_a_client_that_stops_reading_is_cut_in_time(pieces: int) -> None:
+    """No longer than `idle_timeout_s` without any progress, be it one answer or several."""
+    upstream = Held(pieces)
+    upstream.release.set()
 
     async def story(world: World) -> None:
         client, wire = world.connect(takes=1)
-        client.data_received(GET)
+        client.data_received(GET * 10)
         for _ in range(3):
             await asyncio.sleep(59)
             assert not wire.closed
@@ -351,6 +354,23 @@ def test_a_pipeline_is_read_on_as_it_is_answered(count: int) -> None:
         await asyncio.sleep(100)
 
     play(story, upstream)
+
+
+def test_a_long_pipeline_keeps_nobody_waiting() -> None:
+    """Between the requests of one client others have their turn."""
+
+    async def story(world: World) -> None:
+        many, _ = world.connect(takes=1 << 30)
+        one, wire = world.connect()
+        many.data_received(GET * 600)
+        one.data_received(GET)
+        while not wire.sent:
+            await asyncio.sleep(0)
+        assert len(world.outcome.answered) < 100
+        await asyncio.sleep(100)
+        assert len(world.outcome.answered) == 601
+
+    play(story)
 
 
 def test_bytes_that_come_while_more_waits_to_be_parsed_stand_behind_it() -> None:
