@@ -61,14 +61,14 @@ def play(story: Story, upstream: MemoryUpstream | None = None, limits: Limits | 
 # --- stops and ends between two steps
 
 
-@pytest.mark.parametrize("later", [False, True])
-def test_a_stop_right_behind_a_request_waits_for_its_answer(later: bool) -> None:
-    """Also in the moment between its arrival and the first step of answering it; and then the end comes at once."""
+@pytest.mark.parametrize("turns", range(8))
+def test_a_stop_behind_a_request_waits_for_its_answer(turns: int) -> None:
+    """Whichever step of answering it comes behind, from its arrival on; and then the end comes at once."""
 
     async def story(world: World) -> None:
         client, wire = world.connect()
         client.data_received(PUT)
-        if later:
+        for _ in range(turns):
             await asyncio.sleep(0)
         before = asyncio.get_running_loop().time()
         await world.listener.shutdown(10)
@@ -289,12 +289,18 @@ def test_a_client_that_stops_reading_is_cut_in_time(pieces: int) -> None:
     play(story, upstream)
 
 
-def test_the_next_answer_waits_until_the_last_has_been_taken() -> None:
-    """A pipeline is not answered further than its client reads."""
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_next_answer_waits_until_the_last_has_been_taken(at_once: bool) -> None:
+    """A client that does not read is not answered further, whether it asks all at once or one by one."""
 
     async def story(world: World) -> None:
         client, wire = world.connect(takes=1)
-        client.data_received(GET * 5)
+        if at_once:
+            client.data_received(GET * 5)
+        else:
+            for _ in range(5):
+                client.data_received(GET)
+                await quiet()
         for answered in range(1, 6):
             await quiet()
             assert wire.sent.count(b"HTTP/1.1 404") == answered
