@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, stand_in_of
 from gateway.core.names import filed_name, names_folder
 from gateway.core.write import (
@@ -454,7 +454,12 @@ class Writes:
         send turns out to have been applied, or to have been refused for its copy's source. Raises `FenceError`, or S3's
         412 where the condition was the client's."""
         write, live, entry = admitted.write, admitted.live, admitted.entry
-        state, verdict, headers = await self._look(write, live, entry, nonce)
+        try:
+            state, verdict, headers = await self._look(write, live, entry, nonce)
+        except TryAgain as error:
+            # A server that tries twice may refuse what it has applied; only the nonce would tell.
+            error.outcome = Outcome.UNKNOWN
+            raise
         if verdict is Verdict.OURS:
             return _vouched(write, state, headers)
         if admitted.condition == condition_on(state, bare_etag=admitted.bare_etag) and _of_source(write, refusal):

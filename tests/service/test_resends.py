@@ -80,6 +80,23 @@ def test_a_refusal_of_what_was_applied_is_seen_through() -> None:
     run(main())
 
 
+def test_a_refusal_that_cannot_be_looked_into_leaves_the_outcome_unknown() -> None:
+    """G5: what was refused may have been applied; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        r.upstream.faults = [Fault.APPLIED_412]
+
+        async def lost(request, body=b""):
+            raise UpstreamLost("reset")
+
+        r.upstream.read = lost
+        assert (await refusal(r.put(33, b"A"))).outcome is Outcome.UNKNOWN
+        assert r.data() == b"A"
+
+    run(main())
+
+
 def test_an_object_that_never_stands_still_is_given_up() -> None:
     """R4: after so many resends the client is told that the state moves."""
 
