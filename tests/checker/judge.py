@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.checker.attempts import Index
-from tests.checker.evidence import begins, succeeded
-from tests.checker.history import ANY, Answer, Floor, Line, Span
+from tests.checker.evidence import Moment, begins, succeeded
+from tests.checker.history import ANY, Answer, Floor, Line
 from tests.checker.onlooker import judge_effects
 from tests.checker.readers import judge_readers
 from tests.checker.rules import Rules, Violation
@@ -35,28 +35,29 @@ def _floors(index: Index, rules: Rules) -> Iterator[Violation]:
     """G0: no floor is read, answered or granted below one that was known before."""
     granted: set[tuple[str, str, int]] = set()
     for number, line in enumerate(index.lines, 1):
-        told = _told(index, line)
+        told = _told(index, number, line)
         if told is None:
             continue
-        key, at, floor, grant = told
+        key, first, last, floor, grant = told
         if grant is not None and grant != ANY:
             if (key, grant, floor) in granted:
                 continue  # asked again, answered the same
             granted.add((key, grant, floor))
-        known = rules.known(rules.floors, "G0", key, begins(at, number), at[0], at[1])
+        known = rules.known(rules.floors, "G0", key, first, first[0], last)
         if known is not None and (known.rank // 2 > floor or (grant is not None and known.rank // 2 == floor)):
             what = f"{floor} is {'the floor' if grant is None else 'granted'} of {key!r}"
             yield Violation("G0", f"{what} after {known.rank // 2} was known", (number, *known.lines))
 
 
-def _told(index: Index, line: Line) -> tuple[str, Span, int, str | None] | None:
-    """Key, span, floor, and of a grant, which has to be higher than all before, what names its request."""
+def _told(index: Index, number: int, line: Line) -> tuple[str, Moment, float, int, str | None] | None:
+    """Key, when it was asked for and until when, floor, and of a grant, which has to be higher than all before, what
+    names its request."""
     if isinstance(line, Floor):
-        return line.key, line.at, line.floor, None
+        return line.key, begins(line.at, number), line.at[1], line.floor, None
     if not isinstance(line, Answer):
         return None
-    call = index.attempts[line.id].call
-    span = (call.at[0], line.at[1])
+    attempt = index.attempts[line.id]
+    call, first = attempt.call, begins(attempt.call.at, attempt.number)
     if call.operation == "grant" and succeeded(line):
-        return call.key, span, line.token, call.value or ANY
-    return (call.key, span, line.floor, None) if line.floor >= 0 and call.fenced and call.key else None
+        return call.key, first, line.at[1], line.token, call.value or ANY
+    return (call.key, first, line.at[1], line.floor, None) if line.floor >= 0 and attempt.fenced else None

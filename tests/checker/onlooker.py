@@ -14,14 +14,12 @@ from tests.checker.rules import Rules, Violation
 
 def judge_effects(index: Index, rules: Rules) -> Iterator[Violation]:
     """G1 to G5 and R9 for each effect, and, where the onlooker saw all, for each success."""
-    for name, effects in index.effects.items():
+    for effects in index.effects.values():
         effects.sort(key=lambda entry: begins(entry[1].at, entry[0]))
-        owners = _Owners(index, name)
-        for place, (number, effect) in enumerate(effects):
-            attempt = index.attempts[effect.id]
+        for place in range(len(effects)):
             yield from _effect(index, rules, effects, place)
-            if (harm := owners.against(attempt, begins(effect.at, number))) is not None:
-                yield Violation("R9", harm[0], (number, *harm[1]))
+            if (harm := _of_another_key(index, effects, place)) is not None:
+                yield harm
     if index.setting.onlooker:
         for attempt in index.attempts.values():
             yield from _success(index, attempt)
@@ -72,31 +70,20 @@ def _success(index: Index, attempt: Attempt) -> Iterator[Violation]:
         yield Violation("G5", text, (attempt.number, attempt.answer_number))
 
 
-class _Owners:
-    """R9: once a fenced write of one key has been answered 2xx, nothing that another key had sent on the object before
-    takes effect any more."""
-
-    def __init__(self, index: Index, name: str) -> None:
-        self._answered = [
-            (ends(a.answer.at, a.answer_number), a)
-            for a in index.attempts.values()
-            if a.call.object == name
-            and a.fenced
-            and a.call.token
-            and a.answer is not None
-            and a.applied
-            and a.call.operation in CHANGES_OBJECTS
-        ]
-
-    def against(self, attempt: Attempt, when: Moment) -> tuple[str, tuple[int, ...]] | None:
-        """What proves that the attempt's effect may not be `when` it is."""
-        if not attempt.call.fenced or not attempt.sent:
-            return None
-        sent, number = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0))
-        if sent is None:
-            return None
-        for answered, other in self._answered:
-            if other.call.key != attempt.call.key and sent < answered < when:
-                text = f"{attempt.named}, sent before, takes effect after {other.named} has been answered 2xx"
-                return text, (attempt.number, number, other.number, other.answer_number)
+def _of_another_key(index: Index, effects: list[tuple[int, Effect]], place: int) -> Violation | None:
+    """R9: a send passes its commit point only while none of another key may still take effect on the object. So no
+    fenced write of another key takes effect between a send and its effect."""
+    number, effect = effects[place]
+    attempt = index.attempts[effect.id]
+    when = begins(effect.at, number)
+    sent, sent_number = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0))
+    if not attempt.fenced or sent is None:
         return None
+    for other_number, other_effect in reversed(effects[:place]):
+        if begins(other_effect.at, other_number) < sent:
+            return None
+        other = index.attempts[other_effect.id]
+        if other.fenced and other.call.token and other.call.key != attempt.call.key:
+            text = f"{attempt.named} takes effect, and was sent before {other.named} took effect"
+            return Violation("R9", text, (attempt.number, sent_number, other.number, other_number, number))
+    return None

@@ -93,9 +93,9 @@ def _between(index: Index, rules: Rules, name: str, before: Window, window: Wind
     since, last = begins(before.at, before.number), window.at[1]
     lines = (*before.lines, *window.lines)
     candidates = [a for a in index.who_wrote(name, window.value) if a.call.at[0] <= last]
-    possible = [a for a in candidates if not a.denied and not _is_over(a, candidates, since)]
+    possible = [a for a in candidates if not rules.denied(a, last) and not _is_over(a, candidates, since)]
     if not possible:
-        denied = [a for a in candidates if a.denied]
+        denied = [a for a in candidates if rules.denied(a, last)]
         what = "its client was told that it was not applied" if denied else "nobody can have written it"
         numbers = [n for a in denied for n in (a.number, a.answer_number)]
         text = f"{name} is {window.value or 'absent'} at line {window.number}, and {what}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.checker.attempts import Attempt, Index
+from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
 from tests.checker.evidence import NOT_ADMITTED, SEALS, Evidence, Ledger, Moment, Voids, begins, ledgers, shown
 from tests.checker.history import Fault
 
@@ -66,16 +66,20 @@ class Rules:
                     text = f"{attempt.named} is answered 2xx; {shown(known)} was known before it began"
                     yield Violation("G1", text, (attempt.number, attempt.answer_number, *known.lines))
             call = attempt.call
-            for moment, number in attempt.sent if attempt.fenced and call.operation not in NOT_ADMITTED else ():
+            for moment, number in attempt.sent if attempt.fenced and call.operation in CHANGES_OBJECTS else ():
                 known = self.known(self.floors, "G1", call.key, moment, call.at[0], moment[0])
                 if known is not None and known.rank > attempt.rank:
                     text = f"{attempt.named} passes its commit point; {shown(known)} was known before"
                     yield Violation("G1", text, (attempt.number, number, *known.lines))
 
+    def denied(self, attempt: Attempt, last: float) -> bool:
+        """Whether the client was told that nothing of it is applied; `last`: up to when G5 has to cover it."""
+        return attempt.denied and not self._voids.span("G5", attempt.call.at[0], last)
+
     def against_effect(self, attempt: Attempt, since: Moment, last: float) -> Violation | None:
         """What proves that the attempt may take no effect at a moment after `since` and not after `last`."""
         call = attempt.call
-        if attempt.denied:
+        if self.denied(attempt, last):
             text = f"{attempt.named} takes effect, and its client was told that it was not applied"
             return Violation("G5", text, (attempt.number, attempt.answer_number))
         if not attempt.fenced:

@@ -108,6 +108,9 @@ GOOD: dict[str, list[Line]] = {
     "an overtaken write's own answer tells the new floor": history(
         put(1, "a", 33), put(2, "b", 34), stale(3, "a", 34), ok(4, "b"), floor(5, 34)
     ),
+    "all in one moment: the order of the lines decides": history(
+        put(1, "a", 33), control(1, "c", "check", 34), ok(1, "c"), stale(1, "a", 33)
+    ),
     "a floor is read while it rises": history(
         put(1, "b", 34), floor((1, 3), 34), floor((2, 4), 33), ok(5, "b")
     ),
@@ -131,6 +134,9 @@ GOOD: dict[str, list[Line]] = {
     "equal bytes return": history(
         put(0, "z", 32, bytes="same"), effect(0.5, "z"), put(1, "a", 33), fault(3, "settle", "G2"),
         put(4, "b", 34, bytes="same"), effect(5, "b"), ok(5, "b"), effect(6, "a"), conditional=CONDITIONAL,
+    ),
+    "a store refuses what it has applied": history(
+        put(1, "a", 33), fault(2, "applied-then-412", "G5"), effect(2, "a"), not_applied(3, "a")
     ),
     "a database is lost without the bucket's record": history(
         floor(1, 34), fault(2, "database-lost", "G0", "G1", "G2"), floor(3, 0), put(4, "a", 33), ok(5, "a"),

@@ -1,0 +1,97 @@
+"""All that a seed decides. Each concern draws from a stream of its own, so that one kind of fault can be left out and
+the rest stays nearly as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway.core.keys import Rule, WithoutToken
+from gateway.upstream.base import Capabilities
+from tests.service.rig import rule
+
+T = TypeVar("T")
+BUCKET = "bkt"
+OBJECTS = ("renders/j/out", "renders/j/other", "free/a", "moving/a", "open/j/a")
+CONDITIONAL = ("PutObject", "CopyObject", "DeleteObject")
+RULES: tuple[Rule, ...] = (
+    rule("renders/{job}/**", "{job}"),
+    rule("open/{job}/**", "{job}", without_token=WithoutToken.ALLOW),
+    rule("moving/**", None, rekey=True),
+)
+"""What is not mapped (`free/…`) belongs to the key that last wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How often things go wrong: shares of all that could."""
+
+    upstream: float
+    reads: float
+    store: float
+    crash: float
+    client: float
+
+
+WEATHERS = (
+    Weather(upstream=0.05, reads=0.02, store=0.01, crash=0.01, client=0.02),
+    Weather(upstream=0.35, reads=0.08, store=0.02, crash=0.05, client=0.05),
+    Weather(upstream=0.5, reads=0.2, store=0.08, crash=0.03, client=0.1),
+    Weather(upstream=0.3, reads=0.05, store=0.0, crash=0.12, client=0.0),
+)
+
+
+class Chance:
+    """The decisions of one seed. `without`: kinds of faults that are left out."""
+
+    def __init__(self, seed: int, without: Collection[str] = ()) -> None:
+        self._streams: dict[str, random.Random] = {}
+        self._seed = seed
+        self._without = frozenset(without)
+        self.calm = False
+        """No more faults."""
+        setting = self.stream("setting")
+        self.weather = setting.choice(WEATHERS)
+        self.capabilities = self._capabilities(setting)
+        self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
+        self.hurried = setting.random() < 0.3
+        """No pauses but those of disk and network: as much as can be meets."""
+
+    def stream(self, concern: str) -> random.Random:
+        """Draws for one concern, the same for the same seed in every process."""
+        if concern not in self._streams:
+            self._streams[concern] = random.Random(f"{self._seed}/{concern}")
+        return self._streams[concern]
+
+    def happens(self, concern: str, kind: str, share: float) -> bool:
+        """Whether a fault of that kind happens now."""
+        drawn = self.stream(concern).random() < share
+        return drawn and not self.calm and kind not in self._without
+
+    def fate(self, concern: str, kinds: Sequence[str], share: float) -> str:
+        """One of `kinds` with `share` together, or an empty string."""
+        stream = self.stream(concern)
+        drawn, kind = stream.random() < share, stream.choice(kinds)
+        return kind if drawn and not self.calm and kind not in self._without else ""
+
+    def pause(self, concern: str, *choices: float) -> float:
+        drawn = self.stream(concern).choice(choices)
+        return 0 if self.calm else drawn
+
+    def _capabilities(self, setting: random.Random) -> Capabilities:
+        kind = setting.choice(["honest", "honest", "deaf", "put"])
+        all_of = kind == "honest"
+        return Capabilities(
+            conditional_put=kind != "deaf", conditional_copy=all_of, conditional_delete=all_of, files_paths=False
+        )
+
+    @property
+    def conditional(self) -> tuple[str, ...]:
+        honoured = (
+            self.capabilities.conditional_put,
+            self.capabilities.conditional_copy,
+            self.capabilities.conditional_delete,
+        )
+        return tuple(name for name, held in zip(CONDITIONAL, honoured, strict=True) if held)

@@ -1,0 +1,175 @@
+"""A client of the gateway: each request recorded with its answer, and sent again as SDKs do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.core.errors import FenceError, Refused
+from gateway.core.write import Answer as Meaning
+from gateway.s3.errors import S3Error, of_fence
+from gateway.s3.xml import parse_batch_result
+from gateway.service.values import Result
+from tests.checker.history import ANY, Answer, Call
+from tests.service.rig import Payload
+from tests.simulation.chance import BUCKET, Chance
+from tests.simulation.gateway import ConnectionLost, Gateway
+from tests.simulation.upstream import attempt
+
+ATTEMPTS = 3
+BACKOFF_S = (0.1, 1, 5, 25)
+
+
+@dataclass(slots=True)
+class Wish:
+    """What is asked for; every attempt asks for the same."""
+
+    operation: str
+    key: str
+    token: int
+    object: str = ""
+    value: str | None = ANY
+    bytes: str = ""
+    fenced: bool = True
+
+    def call(self, name: str, at: tuple[float, float]) -> Call:
+        where = f"{BUCKET}/{self.object}" if self.object else ""
+        return Call(at, name, self.operation, self.key, self.token, where, self.value, self.bytes, self.fenced)
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the last attempt came to."""
+
+    result: Any = None
+    error: Exception | None = None
+
+    @property
+    def stop(self) -> bool:
+        """The fence has said that somebody else holds the job."""
+        return isinstance(self.error, Refused)
+
+
+class Client:
+    """One who sends requests."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self.gateway, self.name = gateway, name
+        self.chance: Chance = gateway.chance
+        self._calls = 0
+
+    async def ask(self, wish: Wish, send: Callable[[], Awaitable[Any]], *, attempts: int = ATTEMPTS) -> Reply:
+        """Send until there is an answer that tells to stop, as SDKs do: again after a 500, 503 or a reset."""
+        reply = Reply()
+        for left in reversed(range(attempts)):
+            reply = await self.once(wish, send)
+            again = isinstance(reply.error, ConnectionLost) or (
+                isinstance(reply.error, FenceError) and of_fence(reply.error).status >= 500
+            )
+            if not again or not left:
+                break
+            await asyncio.sleep(self.chance.pause(self.name, *BACKOFF_S))
+        return reply
+
+    async def once(self, wish: Wish, send: Callable[[], Awaitable[Any]]) -> Reply:
+        """One attempt."""
+        await self.gateway.up.wait()
+        name = self._begin(wish)
+        attempt.set({wish.object: name} if wish.object else {})
+        reply = await self._served(send)
+        if reply.error is not None:
+            self._refused(name, reply.error)
+        else:
+            self._answered(name, wish, reply.result)
+        return reply
+
+    async def ask_of_each(
+        self, wishes: dict[str, Wish], send: Callable[[dict[str, FenceError]], Awaitable[Any]]
+    ) -> Reply:
+        """One attempt at a DeleteObjects: in the history a call for each object. `send` notes what is refused."""
+        await self.gateway.up.wait()
+        names = {one: self._begin(wish) for one, wish in wishes.items()}
+        attempt.set(names)
+        refused: dict[str, FenceError] = {}
+        reply = await self._served(lambda: send(refused))
+        if reply.error is not None or reply.result.status >= 300:
+            for one, wish in wishes.items():
+                if reply.error is not None:
+                    self._refused(names[one], reply.error)
+                else:
+                    self._answered(names[one], wish, reply.result)
+            return reply
+        deleted, failed = parse_batch_result(reply.result.body)
+        codes = {error.key: error.code for error in failed}
+        for one, name in names.items():
+            story = self.gateway.story
+            if one in refused:
+                self._refused(name, refused[one])
+            elif one in codes:
+                story.add(Answer(name, story.now, 403 if codes[one] == "AccessDenied" else 500))
+            else:
+                assert one in {key for key, _ in deleted}, f"the answer says nothing of {one}"
+                token = wishes[one].token
+                story.add(Answer(name, story.now, 200, floor=token if token and wishes[one].fenced else -1))
+        return Reply(error=next(iter(refused.values()), None))
+
+    def _begin(self, wish: Wish) -> str:
+        self._calls += 1
+        name = f"{self.name}.{self._calls}"
+        self.gateway.story.add(wish.call(name, self.gateway.story.now))
+        return name
+
+    async def _served(self, send: Callable[[], Awaitable[Any]]) -> Reply:
+        async def run() -> Any:
+            return await send()
+
+        try:
+            return Reply(result=await self.gateway.serve(run()))
+        except (ConnectionLost, FenceError, S3Error) as error:
+            return Reply(error=error)
+
+    def _refused(self, name: str, error: Exception) -> None:
+        story = self.gateway.story
+        if isinstance(error, S3Error):
+            story.add(Answer(name, story.now, error.status))
+            story.note(f"   {error.code}")
+        elif isinstance(error, FenceError):
+            floor = -1 if error.floor is None else error.floor
+            story.add(Answer(name, story.now, of_fence(error).status, error.outcome.value, floor))
+            story.note(f"   {error.reason}: {error.message}")
+        else:
+            story.note(f"<< {name} no answer")
+
+    def _answered(self, name: str, wish: Wish, result: Any) -> None:
+        story = self.gateway.story
+        if isinstance(result, Result):
+            status = 500 if result.answer is Meaning.LOST else result.status
+            tells = wish.fenced and bool(wish.token) and status < 300 and wish.operation != "AbortMultipartUpload"
+            story.add(Answer(name, story.now, status, floor=wish.token if tells else -1))
+        else:
+            story.add(Answer(name, story.now, 200, token=wish.token if wish.operation == "grant" else 0))
+
+
+class SlowBody(Payload):
+    """A body that comes in pieces, with pauses, and may turn out not to be what its head promised."""
+
+    def __init__(self, data: bytes, chance: Chance, name: str) -> None:
+        super().__init__(length=len(data))
+        self._data, self._chance, self._name = data, chance, name
+
+    async def pieces(self) -> AsyncIterator[list[bytes]]:
+        for start in range(0, len(self._data), 40):
+            if pause_s := self._pause_s():
+                await asyncio.sleep(pause_s)
+            yield [self._data[start : start + 40]]
+        if self._chance.happens(self._name, "bad-body", self._chance.weather.client):
+            raise S3Error("BadDigest", "The Content-MD5 you specified did not match what we received.", 400)
+        if pause_s := self._pause_s():
+            await asyncio.sleep(pause_s)
+
+    def _pause_s(self) -> float:
+        if self._chance.hurried:
+            return 0
+        return self._chance.pause(self._name, 0, 0, 0, 1, 10, 45)

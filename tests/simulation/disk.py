@@ -1,0 +1,158 @@
+"""The simulated store: a slow disk with errors before and after the effect, that loses lazy writes in a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from gateway.stores.base import LAZY_FLUSH_S, Event, Fence, Start, StoreUnavailable, Upload
+from gateway.stores.memory import MemoryStore
+from tests.simulation.chance import Chance
+from tests.simulation.life import Life
+from tests.simulation.story import Story
+
+T = TypeVar("T")
+SLOW_S = (0, 0, 0, 0, 0.01, 0.1, 2)
+
+
+class Disk(MemoryStore):
+    """What is durable. Completed floors that were not yet flushed are lost when the power goes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self._unflushed: dict[str, int] = {}
+        """The completed floor on disk, of the keys where memory is ahead of it."""
+
+    def leave_unclean(self) -> None:
+        """What was sent before its first start is not known to have settled."""
+        self._clean = False
+
+    def durable(self, key: str) -> Fence:
+        fence = self._fences.get(key) or Fence(key)
+        return replace(fence, completed_floor=self._unflushed.get(key, fence.completed_floor))
+
+    def complete_handover(self, key: str, token: int) -> None:
+        self._unflushed.setdefault(key, (self._fences.get(key) or Fence(key)).completed_floor)
+        super().complete_handover(key, token)
+
+    def flush(self) -> None:
+        self._unflushed.clear()
+
+    def lose(self) -> int:
+        """The power goes. Answers how many completed floors are lost."""
+        lost = len(self._unflushed)
+        for key in self._unflushed:
+            self._fences[key] = self.durable(key)
+        self._unflushed.clear()
+        return lost
+
+
+class Store:
+    """One run's way to the disk (`gateway.stores.base.Store`). Once the run is dead nothing reaches the disk."""
+
+    dropped_events = 0
+
+    def __init__(self, disk: Disk, chance: Chance, story: Story, life: Life) -> None:
+        self._disk, self._chance, self._story, self._life = disk, chance, story, life
+        self._flushing: asyncio.TimerHandle | None = None
+
+    async def start(self, rules_digest: str) -> Start:
+        return await self._disk.start(rules_digest)
+
+    async def stop(self, *, clean: bool) -> None:
+        self._disk.flush()
+        await self._disk.stop(clean=clean)
+        self._life.end()
+
+    async def _io(self, name: str, what: Callable[[], Awaitable[T]], *, commits: bool = True) -> T:
+        chance = self._chance
+        self._life.step()
+        if pause_s := chance.pause("disk", *SLOW_S):
+            await asyncio.sleep(pause_s)
+        self._life.check()
+        kind = chance.fate("disk", ("store-error-before", "store-error-after" if commits else "store-error"), 1)
+        if not chance.happens("disk", kind, chance.weather.store):
+            kind = ""
+        if kind:
+            self._story.fault(kind, name)
+        if kind and kind != "store-error-after":
+            raise StoreUnavailable("disk I/O error")
+        result = await what()
+        if commits:
+            self._disk.flush()
+            self._life.step()
+            if pause_s := chance.pause("disk", *SLOW_S):
+                await asyncio.sleep(pause_s)
+            self._life.check()
+        if kind:
+            raise StoreUnavailable("disk I/O error")
+        return result
+
+    # --- fences
+
+    async def fence(self, key: str) -> Fence:
+        async def read() -> Fence:
+            return self._disk.durable(key)
+
+        return await self._io("fence", read, commits=False)
+
+    async def raise_floor(self, key: str, token: int, event: Event | None = None) -> Fence:
+        return await self._io("raise_floor", lambda: self._disk.raise_floor(key, token, event))
+
+    async def seal(self, key: str, token: int, event: Event | None = None) -> Fence:
+        return await self._io("seal", lambda: self._disk.seal(key, token, event))
+
+    def complete_handover(self, key: str, token: int) -> None:
+        if not self._life.over:
+            self._disk.complete_handover(key, token)
+            self._flush_soon()
+
+    def record(self, event: Event) -> None:
+        if not self._life.over:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        def flush() -> None:
+            self._flushing = None
+            if not self._life.over:
+                self._disk.flush()
+
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_later(LAZY_FLUSH_S, flush)
+
+    # --- uploads and owners
+
+    async def bind_upload(self, upload: Upload) -> None:
+        await self._io("bind_upload", lambda: self._disk.bind_upload(upload))
+
+    async def upload(self, *place: str) -> Upload | None:
+        return await self._io("upload", lambda: self._disk.upload(*place), commits=False)
+
+    async def complete_upload(self, upload: Upload, etag: str) -> None:
+        await self._io("complete_upload", lambda: self._disk.complete_upload(upload, etag))
+
+    async def close_upload(self, upload: Upload) -> None:
+        await self._io("close_upload", lambda: self._disk.close_upload(upload))
+
+    async def mark_aborted(self, upload: Upload) -> None:
+        await self._io("mark_aborted", lambda: self._disk.mark_aborted(upload))
+
+    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
+        return await self._io("revoke_uploads", lambda: self._disk.revoke_uploads(key, below))
+
+    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
+        return await self._disk.open_uploads(after, limit)
+
+    async def forget_uploads(self, before: float) -> int:
+        return await self._io("forget_uploads", lambda: self._disk.forget_uploads(before))
+
+    async def owner(self, bucket: str, object_key: str) -> str | None:
+        return await self._io("owner", lambda: self._disk.owner(bucket, object_key), commits=False)
+
+    async def claim(self, bucket: str, object_key: str, fence_key: str, *, instead_of: str | None) -> str:
+        return await self._io("claim", lambda: self._disk.claim(bucket, object_key, fence_key, instead_of=instead_of))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the simulation does not know Store.{name}")

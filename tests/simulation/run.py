@@ -1,0 +1,256 @@
+"""One seed: a gateway and its clients, from the first request until all is quiet, and what is wrong with it then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from gateway.core.errors import FenceError
+from gateway.stores.base import UploadState
+from tests.checker.history import Call, Effect, Fault, Setting
+from tests.checker.judge import judge
+from tests.checker.rules import DATABASE_LOST, Violation
+from tests.simulation.actors import Tokens, Worker, key_of
+from tests.simulation.chance import BUCKET, Chance
+from tests.simulation.gateway import Gateway
+from tests.simulation.story import Story
+from tests.virtual_time import run
+
+STEPS = 14
+QUIET_S = 1000.0
+"""After so long without faults nothing may be under way any more: longer than every time-out."""
+REVOKED_S = 100.0
+"""After so long what has been overtaken is aborted."""
+BETWEEN_S = (0, 0, 0.01, 0.3, 2, 8, 20)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    story: Story
+    violations: list[Violation]
+
+    @property
+    def guarantees(self) -> list[str]:
+        return sorted({violation.guarantee for violation in self.violations})
+
+    def told(self) -> str:
+        """For people: the violations, and the story with the lines that prove them marked."""
+        numbers = frozenset(n for violation in self.violations for n in violation.lines)
+        return "\n".join([*map(str, self.violations), "", self.story.transcript(numbers)])
+
+
+def simulate(seed: int, *, steps: int = STEPS, without: Collection[str] = ()) -> Outcome:
+    """Run a seed. The same arguments bring the same story, to the letter."""
+    simulation = Simulation(seed, steps, without)
+    with silence():
+        try:
+            run(simulation.main())
+        except Exception as error:
+            simulation.broken.append(_breakage(error))
+    return Outcome(seed, simulation.story, [*judge(simulation.story.lines), *simulation.broken])
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Without the gateway's own log."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _breakage(error: BaseException) -> Violation:
+    """The program itself has failed."""
+    return Violation("program", f"{type(error).__name__}: {error}", (1,))
+
+
+class Simulation:
+    """One seed on its way."""
+
+    def __init__(self, seed: int, steps: int, without: Collection[str]) -> None:
+        self.chance = Chance(seed, without)
+        self.story = Story(Setting(self.chance.conditional, onlooker=True))
+        self.broken: list[Violation] = []
+        self._steps = steps
+        self._stream = self.chance.stream("main")
+        self._tokens = Tokens()
+        self._marks: Counter[str] = Counter()
+        self._workers: dict[asyncio.Task[None], None] = {}
+        self._hired = 0
+        self.gateway: Gateway
+
+    async def main(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._fault)
+        self.gateway = Gateway(self.chance, self.story)
+        await self.gateway.start()
+        for _ in range(self._steps):
+            self._step()
+            await self._pass(self._stream.choice(BETWEEN_S[:4] if self.chance.hurried else BETWEEN_S))
+            if self.chance.happens("crash", "crash", self.chance.weather.crash):
+                self.gateway.died.set()
+            elif self.chance.happens("crash", "stop", self.chance.weather.crash / 2):
+                await self.gateway.stop()
+                await self.gateway.start()
+            if self.gateway.died.is_set():
+                await self._restart()
+        await self._calm_down()
+        await self.gateway.end()
+
+    def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Whatever ends in the loop's own hands is a fault, but for a raise that failed after its caller had gone."""
+        error = context.get("exception") or AssertionError(context["message"])
+        if not isinstance(error, FenceError):
+            self.broken.append(_breakage(error))
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time go by, or until the gateway dies."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.gateway.died.wait()
+        except TimeoutError:
+            pass
+
+    async def _restart(self) -> None:
+        await self.gateway.crash()
+        if self.chance.happens("crash", DATABASE_LOST, 0.08):
+            self.gateway.lose_database()
+        await asyncio.sleep(self.chance.pause("crash", 0, 0, 1, 20))
+        await self.gateway.start()
+
+    # --- who comes in
+
+    def _step(self) -> None:
+        if self.chance.happens("clients", "client-gone", self.chance.weather.client):
+            self.gateway.disconnect_one()
+        what = self._stream.choices((self._next, self._late, self._tokenless, self._release), (6, 5, 2, 1))[0]
+        task = asyncio.create_task(what(self._hire))
+        self._workers[task] = None
+
+    def _hire(self, key: str | None, token: int) -> Worker:
+        self._hired += 1
+        return Worker(self.gateway, f"w{self._hired}", key, token, self._marks)
+
+    def _a_key(self) -> str | None:
+        return self._stream.choice(("j", "j", "k", None))
+
+    async def _next(self, hire: Any) -> None:
+        """A job changes hands, by the gateway's own lease or by another service's, of which the first write tells."""
+        key, name = self._a_key(), self._stream.choice(self.chance.objects)
+        worker = hire(key, self._tokens.next(key_of(key, name)))
+        leased = self._stream.random() < 0.5
+        if leased and (await worker.grant(name)).stop:
+            return
+        await worker.work()
+
+    async def _late(self, hire: Any) -> None:
+        """One who holds a token that may long have been overtaken."""
+        key, name = self._a_key(), self._stream.choice(self.chance.objects)
+        newest = self._tokens.last[key_of(key, name)]
+        await hire(key, max(0, newest - self._stream.choice((0, 0, 1, 2)))).work()
+
+    async def _tokenless(self, hire: Any) -> None:
+        await hire(self._a_key(), 0).work()
+
+    async def _release(self, hire: Any) -> None:
+        key, name = self._a_key(), self._stream.choice(self.chance.objects)
+        token = self._tokens.last[key_of(key, name)]
+        if token:
+            await hire(key, token).seal(name)
+
+    # --- the end
+
+    async def _calm_down(self) -> None:
+        """No more faults: everybody ends, everything settles, and a fresh token can write."""
+        await self.gateway.calm()
+        self.story.note("calm")
+        if self._workers:
+            await asyncio.wait(list(self._workers), timeout=QUIET_S)
+        self._wait_for_ever()
+        for _ in range(10):
+            await asyncio.sleep(QUIET_S / 10)
+            if not (busy := list(self._busy())) and not self.gateway.rig.fences.earlier_run_unsettled:
+                break
+        for what in busy:
+            self._break(what)
+        await self._writable()
+        await asyncio.sleep(REVOKED_S)
+        for what in self._busy():
+            self._break(what)
+        await self._not_revoked()
+        self._owned()
+
+    def _break(self, what: str) -> None:
+        self.broken.append(Violation("quiet", what, (len(self.story.lines),)))
+
+    def _wait_for_ever(self) -> None:
+        for task in self._workers:
+            if not task.done():
+                self._break("a client waits for ever")
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                self.broken.append(_breakage(error))
+
+    def _busy(self) -> Iterator[str]:
+        """What is pinned, staged, unsettled or locked."""
+        rig = self.gateway.rig
+        for key, live in rig.fences._live.items():
+            if live.pins or live.passages or not live.gate.idle:
+                yield f"the gate of {key!r} has {live.pins} pins, {len(live.passages)} passages"
+        for (_, name), entry in rig.writes.objects._entries.items():
+            if not entry.idle or entry.owning.locked():
+                yield f"the object {name} has {entry.pins} pins, or is locked"
+        if rig.uploads._under_way or rig.uploads._finished:
+            yield "Completes are under way, or not recorded"
+        if rig.writes._chases or rig.writes._unmarking or rig.fences._loading:
+            yield "something is still looked for"
+        if self.gateway.objects.under_way:
+            yield "a request is still on its way"
+
+    async def _writable(self) -> None:
+        """A fresh token writes every object, without waiting."""
+        for name in self.chance.objects:
+            owner = self.gateway.disk._owners.get((BUCKET, name), "j")
+            key = None if owner.startswith("object:") else owner
+            token = self.gateway.disk.durable(key_of(key, name)).floor + 1
+            worker = Worker(self.gateway, f"last/{name}", key, token, self._marks)
+            began = asyncio.get_running_loop().time()
+            await worker.put_plain(name)
+            if (seen := self.gateway.objects.value(name)) != f"v{self._marks['values']}":
+                self._break(f"after all is over {name} is {seen} and cannot be written under {key or 'its own key'}")
+            if asyncio.get_running_loop().time() > began:
+                self._break(f"after all is over a write of {name} has to wait")
+
+    async def _not_revoked(self) -> None:
+        """What has been overtaken is aborted."""
+        for upload in await self.gateway.disk.open_uploads(None, 1000):
+            floor = self.gateway.disk.durable(upload.fence_key).floor
+            if upload.state is UploadState.REVOKED or (upload.state is UploadState.OPEN and upload.token < floor):
+                self._break(f"the upload {upload.upload_id} of token {upload.token} is left, the floor is {floor}")
+
+    def _owned(self) -> None:
+        """R9: what no rule maps belongs to the key that wrote it first, for good, unless a rule lets it move. A new
+        database has to be told so."""
+        owner: dict[str, str] = {}
+        calls = {line.id: line for line in self.story.lines if isinstance(line, Call)}
+        for number, line in enumerate(self.story.lines, 1):
+            if isinstance(line, Fault) and line.kind == DATABASE_LOST:
+                return
+            if not isinstance(line, Effect) or not line.object.startswith(f"{BUCKET}/free/"):
+                continue
+            call = calls[line.id]
+            if line.object in owner and call.key != owner[line.object]:
+                text = f"{call.id} of {call.key} changes {line.object}, which belongs to {owner[line.object]}"
+                self.broken.append(Violation("R9", text, (number,)))
+            if call.token:
+                owner.setdefault(line.object, call.key)

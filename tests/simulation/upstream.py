@@ -1,0 +1,321 @@
+"""The simulated object store and the network to it: delays, refusals, resets before and after the commit.
+
+What has been sent whole lands at once, later, or never; after its connection is lost, within the settle time-out, as
+the kernel delivers for a gateway that has reset it or died (R5). A `Wire` is one run's way there; the store outlives
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from urllib.parse import unquote
+
+from gateway.s3.xml import parse_batch
+from gateway.service.waits import Timing
+from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
+from gateway.upstream.memory import MemoryExchange, MemoryResponse, MemoryUpstream, StoredObject
+from tests.checker.history import Effect, Fault, Sent
+from tests.simulation.chance import BUCKET, Chance
+from tests.simulation.life import Life
+from tests.simulation.story import Story
+
+TIMING = Timing()
+MARK = "x-amz-meta-mark"
+"""The user metadata by which a client names what it writes, so that equal bytes are told apart."""
+NETWORK_S = (0, 0, 0, 0.01, 0.2, 3)
+NEVER_LANDS = 0.2
+FATES = ("lost", "lost", "lost", "not-reached", "error-500", "error-500", "refused-403", "silent")
+FATES_OF_CONDITIONS = (*FATES, "applied-then-412", "applied-then-412")
+FATES_OF_DOCUMENTS = (*FATES, "error-in-200", "empty-200", "error-in-200", "empty-200")
+FATES_OF_BATCHES = (*FATES, "partial", "partial", "partial")
+STAGING_FATES = ("lost", "not-reached", "error-500")
+
+attempt: ContextVar[dict[str, str]] = ContextVar("attempt")
+"""The calls that the running request serves, by object; unset for what the gateway does by itself."""
+
+
+def calls() -> dict[str, str]:
+    return attempt.get({})
+
+
+class ObjectStore(MemoryUpstream):
+    """The objects, with an onlooker who notes every effect, and what is still on its way to them."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(BUCKET)
+        self.story = story
+        self.written: dict[str, bytes] = {}
+        """The bytes that each mark stands for."""
+        self.under_way: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+
+    def value(self, key: str) -> str | None:
+        """What a reader takes the object for."""
+        stored = self.buckets[BUCKET].get(key)
+        return None if stored is None else self._value(stored)
+
+    def _value(self, stored: StoredObject) -> str:
+        mark = dict(stored.metadata).get(MARK, "")
+        return mark if self.written.get(mark) == stored.data else f"{mark} with other bytes: {stored.data!r}"
+
+    def effect(self, request: UpstreamRequest, body: bytes, by: dict[str, str]) -> MemoryResponse:
+        """Let a whole request take effect."""
+        keys = _touched(request, body)
+        objects = self.buckets[BUCKET]
+        before = [objects.get(key) for key in keys]
+        answer = self.apply(request, body)
+        for key, old in zip(keys, before, strict=True):
+            if objects.get(key) is not old:
+                assert key in by, f"the gateway itself has changed {key}"
+                self.story.add(Effect(by[key], self.story.now, f"{BUCKET}/{key}", self.value(key)))
+        return answer
+
+    def land_in(self, delay_s: float, land: Callable[[], None]) -> asyncio.TimerHandle:
+        def landed() -> None:
+            del self.under_way[handle]
+            land()
+
+        handle = asyncio.get_running_loop().call_later(delay_s, landed)
+        self.under_way[handle] = land
+        return handle
+
+    def hurry(self, handle: asyncio.TimerHandle, within_s: float) -> None:
+        """Its connection has been cut: it lands within that time, or never."""
+        if handle in self.under_way and handle.when() > asyncio.get_running_loop().time() + within_s:
+            handle.cancel()
+            self.land_in(within_s, self.under_way.pop(handle))
+
+
+def _touched(request: UpstreamRequest, body: bytes) -> list[str]:
+    """The objects that a request may change."""
+    query = request.raw_query
+    if request.method == "POST" and query == "delete":
+        return [one.key for one in parse_batch(body)[0]]
+    if query == "uploads" or "partNumber" in query or (request.method == "DELETE" and query):
+        return []
+    return [unquote(request.raw_key)]
+
+
+def is_staging(request: UpstreamRequest) -> bool:
+    query = request.raw_query
+    return query == "uploads" or "partNumber" in query or (request.method == "DELETE" and "uploadId" in query)
+
+
+class Wire:
+    """One run's way to the store (`gateway.upstream.base.Upstream`)."""
+
+    def __init__(self, store: ObjectStore, chance: Chance, life: Life) -> None:
+        self.store, self.chance, self.life = store, chance, life
+        self.story = store.story
+        self._flying: list[tuple[asyncio.TimerHandle, UpstreamRequest]] = []
+
+    def reset(self) -> None:
+        """The run has ended. What has been sent whole lands within the settle time-out, or never."""
+        for handle, request in self._flying:
+            self._hurry(handle, request)
+
+    def _hurry(self, handle: asyncio.TimerHandle, request: UpstreamRequest) -> None:
+        self.store.hurry(handle, self.chance.stream("landing").uniform(0, _patience_s(request)))
+
+    async def close(self) -> None:
+        pass
+
+    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
+        self.life.step()
+        self.passes(request, body)
+        return await self.way(request, body, timeout_s)
+
+    async def open(self, request: UpstreamRequest, content_length: int) -> SimulatedExchange:
+        self.life.step()
+        await self.delay()
+        if self._happens("not-reached", self.chance.weather.upstream / 8, request):
+            raise UpstreamNotReached("connection refused")
+        return SimulatedExchange(self, request, content_length)
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        self.life.step()
+        await self.delay()
+        if self._happens("read-lost", self.chance.weather.reads, request):
+            raise UpstreamLost("reset")
+        if self._happens("read-500", self.chance.weather.reads / 3, request):
+            return _error(503, "SlowDown", request)
+        answer = self.store.apply(request, body)
+        await self.delay()
+        return answer
+
+    async def delay(self) -> None:
+        if pause_s := self.chance.pause("network", *NETWORK_S):
+            await asyncio.sleep(pause_s)
+            self.life.check()
+
+    def _happens(self, kind: str, share: float, request: UpstreamRequest) -> bool:
+        happens = self.chance.happens("network", kind, share)
+        if happens:
+            self.story.fault(kind, _shown(request))
+        return happens
+
+    def passes(self, request: UpstreamRequest, body: bytes) -> None:
+        """The commit point: from here on the request may take effect."""
+        by = calls()
+        for key in _touched(request, body) or by:
+            if key in by:
+                self.story.add(Sent(by[key], self.story.now))
+
+    async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
+        """What becomes of a request that has been sent whole."""
+        kind = self.chance.fate("network", _fates(request), self.chance.weather.upstream)
+        if kind:
+            self.story.fault(kind, _shown(request))
+        if kind == "not-reached":
+            raise UpstreamNotReached("connection refused")
+        if kind == "refused-403":
+            await self.delay()
+            return _error(403, "AccessDenied", request)
+        if kind == "partial":
+            return await self._partial(request, body)
+        if kind == "applied-then-412":
+            # R5 takes a 412 for final. The nonce finds most of these out; where it cannot, G5 rests on the store.
+            self.story.add(Fault(self.story.now, kind, ("G5",)))
+        by = calls()
+        if kind in ("", "applied-then-412"):
+            answer = await self._lands(request, body, by)
+            await self.delay()
+            return answer if not kind or answer.status >= 300 else _error(412, "PreconditionFailed", request)
+        return await self._doubtful(kind, request, body, timeout_s)
+
+    async def _lands(self, request: UpstreamRequest, body: bytes, by: dict[str, str]) -> MemoryResponse:
+        applied: asyncio.Future[MemoryResponse] = asyncio.get_running_loop().create_future()
+        pause_s = self.chance.pause("network", *NETWORK_S)
+        if not pause_s:
+            return self.store.effect(request, body, by)
+        self._fly(pause_s, request, lambda: _set(applied, self.store.effect(request, body, by)))
+        return await asyncio.shield(applied)
+
+    async def _doubtful(self, kind: str, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
+        """No answer, or one that says nothing of the effect, which comes before it, later, or never."""
+        stream, by = self.chance.stream("landing"), calls()
+        ends_s = timeout_s if kind == "silent" else stream.choice((0, 0.2, 3))
+        lands_s = stream.choice((0, ends_s, ends_s + stream.uniform(0, _patience_s(request))))
+        handle = None
+        if stream.random() >= NEVER_LANDS:
+            if lands_s > ends_s:
+                self.story.faults["late landing"] += 1
+            handle = self._fly(lands_s, request, lambda: self.store.effect(request, body, by))
+        try:
+            await asyncio.sleep(ends_s)
+        except asyncio.CancelledError:
+            if handle is not None:
+                self._hurry(handle, request)
+            raise
+        if kind == "error-500":
+            return _error(*stream.choice(((500, "InternalError"), (503, "SlowDown"))), request)
+        if kind == "error-in-200":
+            return MemoryResponse(200, [], b"<Error><Code>InternalError</Code></Error>")
+        if kind == "empty-200":
+            return MemoryResponse(200, [], b"  ")
+        raise UpstreamLost("connection reset")
+
+    def _fly(self, delay_s: float, request: UpstreamRequest, land: Callable[[], object]) -> asyncio.TimerHandle:
+        handle = self.store.land_in(delay_s, lambda: (land(), None)[1])
+        self._flying = [entry for entry in self._flying if entry[0] in self.store.under_way]
+        self._flying.append((handle, request))
+        return handle
+
+    async def _partial(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        """One object of a batch fails: surely, or with an error that says nothing of its effect."""
+        stream, by = self.chance.stream("landing"), calls()
+        keys = [one.key for one in parse_batch(body)[0]]
+        failed, code = stream.choice(keys), stream.choice(("AccessDenied", "InternalError"))
+        for key in keys:
+            alone = replace(request, method="DELETE", raw_key=key, raw_query="")
+            if key != failed:
+                self.store.effect(alone, b"", by)
+            elif code == "InternalError" and stream.random() >= NEVER_LANDS:
+                late = stream.choice((0, stream.uniform(0, _patience_s(request))))
+                self._fly(late, alone, lambda alone=alone: self.store.effect(alone, b"", by))  # type: ignore[misc]
+        await self.delay()
+        done = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys if key != failed)
+        error = f"<Error><Key>{failed}</Key><Code>{code}</Code><Message></Message></Error>"
+        return MemoryResponse(200, [], f"<DeleteResult>{done}{error}</DeleteResult>".encode())
+
+
+class SimulatedExchange(MemoryExchange):
+    """A streamed request: cut or refused while it is staged, or on its way once its last byte is written."""
+
+    def __init__(self, wire: Wire, request: UpstreamRequest, content_length: int) -> None:
+        super().__init__(wire.store, request, content_length)
+        self._wire = wire
+        self._early: MemoryResponse | None = None
+        self._under_way: asyncio.Task[MemoryResponse] | None = None
+
+    async def write(self, data: bytes) -> None:
+        wire = self._wire
+        assert len(data) < self._unsent or self._committed, "the tail went out before the commit point"
+        if not self._committed:
+            wire.life.step()
+            await wire.delay()
+        wire.life.check()
+        kind = wire.chance.fate("network", ("cut-while-staged", "early-answer"), wire.chance.weather.upstream / 6)
+        if kind:
+            wire.story.fault(kind, _shown(self._request))
+            if kind == "early-answer":
+                status, code = wire.chance.stream("landing").choice(((403, "AccessDenied"), (503, "SlowDown")))
+                self._early = _error(status, code, self._request)
+            raise UpstreamNotReached("the connection is gone")
+        self._body += data
+        self._unsent -= len(data)
+        if not self._unsent:
+            wire.passes(self._request, b"")
+            way = wire.way(self._request, bytes(self._body), TIMING.commit_timeout_s)
+            self._under_way = asyncio.create_task(way)
+
+    async def response(self, timeout_s: float) -> MemoryResponse:
+        if self._under_way is None:
+            if self._early is None:
+                raise UpstreamLost("connection reset")
+            return self._early
+        try:
+            return await self._under_way
+        except UpstreamNotReached as error:
+            raise UpstreamLost(str(error)) from error  # its bytes were written: nobody can say that
+
+    def abort(self) -> None:
+        super().abort()
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+
+def _fates(request: UpstreamRequest) -> tuple[str, ...]:
+    if is_staging(request):
+        return STAGING_FATES
+    if request.method == "POST":
+        return FATES_OF_BATCHES if request.raw_query == "delete" else FATES_OF_DOCUMENTS
+    names = {name for name, _ in request.headers}
+    if "x-amz-copy-source" in names:
+        return FATES_OF_DOCUMENTS
+    bears_nonce = "x-amz-meta-fencing-nonce" in names
+    return FATES_OF_CONDITIONS if bears_nonce and names & {"if-match", "if-none-match"} else FATES
+
+
+def _patience_s(request: UpstreamRequest) -> float:
+    """How long after its loss a request may still land; the operation's settle time-out is longer."""
+    assembles = (request.method == "POST" and "uploadId" in request.raw_query) or any(
+        name == "x-amz-copy-source" for name, _ in request.headers
+    )
+    return (TIMING.settle_timeout_assembly_s if assembles else TIMING.settle_timeout_s) - 1
+
+
+def _error(status: int, code: str, request: UpstreamRequest) -> MemoryResponse:
+    body = b"" if request.method == "HEAD" else f"<Error><Code>{code}</Code></Error>".encode()
+    return MemoryResponse(status, [], body)
+
+
+def _set(future: asyncio.Future[MemoryResponse], answer: MemoryResponse) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _shown(request: UpstreamRequest) -> str:
+    return f"{request.method} {request.raw_key}?{request.raw_query}".rstrip("?")
