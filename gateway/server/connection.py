@@ -381,6 +381,8 @@ class Connection(asyncio.Protocol):
                     await self._linger(None)
                     return
                 self.read_on()
+                if self._writable is not None:  # the last answer has not been taken
+                    await self.drained()
                 reply = await listener.answer(item)
                 if self._queue or self._writable is not None:
                     await self.drained()
