@@ -29,6 +29,8 @@ ALLOWED = {
     ("credentials_file.py", "secrets.token_urlsafe"): "makes its secret",
     ("server/app.py", "asyncio.sleep"): "a drain's look at a counter, within a bound of the clock's",
     ("server/body.py", "asyncio.sleep"): "the sweeper's beat; what is due is decided by the clock",
+    ("service/rebuild.py", "asyncio.sleep"): "waits for moments of the clock, and between attempts",
+    ("service/records.py", "asyncio.sleep"): "pauses between looks at a record; its age is the clock's",
     ("service/writes.py", "asyncio.sleep"): "pauses between looks for a nonce; the settle time-out decides",
     ("stores/memory.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("stores/sqlite/lock.py", "datetime.datetime.now"): "a note in the lock file, for people",

@@ -29,7 +29,7 @@ class Guarantee:
 def guarantees(report: Report, settings: Settings) -> list[Guarantee]:
     """G0 to G5 for the store that was examined, used as the settings say."""
     return [
-        _g0(),
+        _g0(report, settings),
         _g1(report, settings),
         _g2(report, settings),
         _g3(report, settings),
@@ -63,10 +63,16 @@ def unfenced(settings: Settings, bucket: str) -> list[str]:
     return told
 
 
-def _g0() -> Guarantee:
-    return Guarantee(
-        "G0", Holds.YES, "no floor falls as long as the gateway keeps its database, whatever the store does"
-    )
+def _g0(report: Report, settings: Settings) -> Guarantee:
+    if settings.store.fenced_before is False:
+        other = "another one is not noticed: [store] fenced_before = false"
+    elif (reason := _no_conditions(report, settings)) is None:
+        other = "another one is refused by the bucket's record"
+    elif settings.store.fenced_before is True:
+        other = "a new one serves nothing fenced before it has rebuilt"
+    else:
+        other = f"another one is not noticed, since buckets bear no record: {reason}"
+    return Guarantee("G0", Holds.YES, f"no floor falls as long as the gateway keeps its database; {other}")
 
 
 def _g1(report: Report, settings: Settings) -> Guarantee:

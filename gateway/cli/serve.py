@@ -22,6 +22,7 @@ from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
 from gateway.server.assemble import clients, start_gateway
 from gateway.server.tls import tls_faults
+from gateway.service.records import remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.upstream.credentials import NoCredentials
@@ -66,13 +67,24 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     gc.set_threshold(5_000, 20, 50)
     if not quiet:
         click.echo(_welcome(settings, gateway))
+    telling = asyncio.create_task(_tell_refused(gateway, quiet=quiet))
     await told_to_stop.wait()
+    telling.cancel()
     stopping = asyncio.create_task(gateway.stop())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop_waiting)
     if not quiet:
         click.echo("Draining; once more to stop at once.")
     await stopping
+
+
+async def _tell_refused(gateway: Gateway, *, quiet: bool) -> None:
+    """Say what has to be rebuilt before anything fenced is served; the log says it, too."""
+    refused = await gateway.refused_buckets()
+    if refused and not quiet:
+        click.echo("\nNothing fenced is served in:")
+        for bucket, why in refused.items():
+            click.echo(f"  {bucket}: {why}\n    {remedy(bucket)}")
 
 
 def _open_files(settings: Settings) -> dict[str, int]:

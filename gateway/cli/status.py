@@ -6,7 +6,7 @@ import click
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.cli.control_client import ControlClient, Json, control_command
-from gateway.cli.show import print_facts, print_json
+from gateway.cli.show import print_facts, print_json, printable
 
 GAUGES = {
     "fencing_requests_running": "requests_running",
@@ -25,7 +25,7 @@ BY_REASON = {"fencing_refusals_total": "refusals", "fencing_would_refuse_total":
 @control_command
 def status(client: ControlClient, as_json: bool) -> None:
     """Whether a gateway takes requests, and what it is busy with. Exit status 3 if it takes none."""
-    answer = client.check_ready() | _numbers(client.metrics())
+    answer = client.check_ready() | _numbers(client.metrics()) | {"authority": client.buckets()}
     if as_json:
         print_json(answer)
         return
@@ -40,8 +40,21 @@ def status(client: ControlClient, as_json: bool) -> None:
             ("Settled by an operator", str(answer["sends_settled_by_operator"])),
             ("Refused since the start", _by_reason(answer["refusals"])),
             ("Mode observe would have refused", _by_reason(answer["would_refuse"])),
+            ("Database", f"{answer['authority']['database'][:8]}, generation {answer['authority']['generation']}"),
+            ("Buckets", _buckets(answer["authority"])),
         ]
     )
+    for one in answer["authority"]["refused"]:
+        click.echo(f"\nNothing fenced is served in {printable(one['bucket'])}: {printable(one['reason'])}")
+        click.echo(f"  {printable(one['remedy'])}")
+
+
+def _buckets(authority: Json) -> str:
+    told = f"{len(authority['ruled'])} ruled, {len(authority['refused'])} refused"
+    if not authority["records"]:
+        return f"{told}; no records ([store] fenced_before = false)"
+    count = len(authority["unrecorded"])
+    return f"{told}; {count} without a record: the store has not proved conditional writes" if count else told
 
 
 def _waiting(answer: Json) -> str:

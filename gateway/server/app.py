@@ -191,6 +191,12 @@ class Gateway:
         which buckets another database rules."""
         self._first_look = asyncio.create_task(self._look_at_upstream())
 
+    async def refused_buckets(self) -> dict[str, str]:
+        """The buckets in which nothing fenced is served, and why, once the first look is over."""
+        if self._first_look is not None:
+            await asyncio.wait([self._first_look])
+        return await self.records.refusals()
+
     async def _look_at_upstream(self) -> None:
         try:
             response = await self._parts.upstream.read(_LOOK)

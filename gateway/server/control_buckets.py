@@ -16,6 +16,7 @@ from gateway.service.rebuild import Progress, Rebuilds
 from gateway.service.records import Records, remedy
 from gateway.stores.base import Store
 
+MAX_WAIT_S = 30
 BACKUP_PIECE_BYTES = 1 << 18
 
 
@@ -56,6 +57,7 @@ class BucketCalls:
                 "generation": authority.generation,
                 "records": not self._records.off,
                 "ruled": ruled,
+                "unrecorded": sorted(self._records.unrecorded),
                 "refused": [{"bucket": b, "reason": why, "remedy": remedy(b)} for b, why in refused.items()],
             }
         )
@@ -65,8 +67,12 @@ class BucketCalls:
         return json_answer(self._told(self._rebuilds.begin(request.match_info["bucket"])), status=202)
 
     async def show_rebuild(self, request: web.Request) -> web.StreamResponse:
-        """How far the last rebuild of a bucket has come."""
+        """How far the last rebuild of a bucket has come; with `wait_s`, answered when it is over, else after that."""
         bucket = request.match_info["bucket"]
+        wait_s = request.query.get("wait_s", "0")
+        if not wait_s.isdecimal() or int(wait_s) > MAX_WAIT_S:
+            raise Problem(400, "invalid", f"`wait_s` must be a whole number of seconds up to {MAX_WAIT_S}")
+        await self._rebuilds.wait(bucket, int(wait_s))
         progress = self._rebuilds.progress(bucket)
         if progress is None:
             raise Problem(404, "not-found", f"no rebuild of bucket {bucket!r} has been begun in this run")

@@ -138,6 +138,11 @@ class Rebuilds:
         """The last rebuild of a bucket in this run."""
         return self._progress.get(bucket)
 
+    async def wait(self, bucket: str, timeout_s: float) -> None:
+        """Until the rebuild of a bucket is over, at most `timeout_s`."""
+        if bucket in self._tasks:
+            await asyncio.wait([self._tasks[bucket]], timeout=timeout_s)
+
     async def close(self) -> None:
         """Break off what is under way; it may be taken up by the next run."""
         tasks = list(self._tasks.values())

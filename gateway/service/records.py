@@ -90,6 +90,8 @@ class Records:
         self._clock = clock
         self._known_alone = fenced_before is True
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self.unrecorded: set[str] = set()
+        """Buckets with fenced writes and without a record: the store has not proved conditional writes."""
 
     # --- fenced writes
 
@@ -221,8 +223,13 @@ class Records:
         if not establish:
             return (_Standing.FREE if seen is None else _Standing.OURS), ""
         ruling = await self._store.ruling(name)
+        conditional = (await self._capabilities.of_bucket(name)).conditional_put
         stale = seen is None or (seen.record is not None and seen.record.run != self._store.authority.run)
-        if stale and (await self._capabilities.of_bucket(name)).conditional_put:
+        if seen is None and not conditional:
+            self.unrecorded.add(name)
+        else:
+            self.unrecorded.discard(name)
+        if stale and conditional:
             if seen is None and ruling is not None:
                 _log.warning("the bucket's record was gone", bucket=name)
             if await self.objects.write(name, self.own_record(), seen) is None:

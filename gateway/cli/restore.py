@@ -1,0 +1,74 @@
+"""`fencing-gateway restore`: a backup in the place of a gateway's database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gateway.cli.settings import REFUSED, config_options, fail, settings_of
+from gateway.cli.show import print_facts, print_json
+from gateway.clock import SystemClock
+from gateway.server.assemble import store_path
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.sqlite.backup import Restored
+from gateway.stores.sqlite.backup import restore as put_in_place
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Replace a database that is there. It is kept beside, and no floor falls.")
+@config_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def restore(file: Path, force: bool, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
+    """Put the backup FILE in the place of the database that the configuration names, while its gateway is stopped.
+
+    A restored database is another one, of the next generation: what is fenced in a bucket that bears a record is
+    refused until `fencing-gateway fence rebuild` has restored its floors from the objects."""
+    target = store_path(settings_of(config, assignments))
+    try:
+        restored = put_in_place(file, target, SystemClock().wall(), force=force)
+    except FileExistsError as error:
+        fail(f"{error}. To replace it, say --force: it is kept beside, and what it knows is taken over", REFUSED)
+    except StoreUnavailable as error:
+        fail(str(error), REFUSED)
+    except OSError as error:
+        fail(f"{target} cannot be written: {error.strerror}", REFUSED)
+    if as_json:
+        print_json(_document(restored, target))
+        return
+    _print(restored, target)
+
+
+def _document(restored: Restored, target: Path) -> dict[str, object]:
+    contents = restored.contents
+    return {
+        "database": str(target),
+        "made": contents.made or None,
+        "keys": contents.keys,
+        "raised": restored.raised,
+        "kept": str(restored.kept) if restored.kept else None,
+        "unreadable": restored.unreadable,
+        "to_rebuild": contents.buckets,
+    }
+
+
+def _print(restored: Restored, target: Path) -> None:
+    contents = restored.contents
+    facts = [("Database", str(target)), ("Backup of", contents.made or "unknown: a plain copy"),
+             ("Keys", str(contents.keys))]  # fmt: skip
+    if restored.kept:
+        facts.append(("Replaced", f"kept as {restored.kept}"))
+    if restored.raised is not None:
+        facts.append(("Taken over from it", f"{restored.raised} keys that it knew higher, or alone"))
+    print_facts(facts)
+    if restored.unreadable:
+        click.echo(
+            f"\nThe database that was there could not be read, so nothing of it is taken over: {restored.unreadable}"
+        )
+    click.echo(
+        "\nThis is another database now. Start the gateway; before it serves anything fenced in a bucket that was "
+        "fenced before, its floors have to be rebuilt:"
+    )
+    for bucket in contents.buckets or ("BUCKET",):
+        click.echo(f"  fencing-gateway fence rebuild --bucket {bucket}")
