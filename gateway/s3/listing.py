@@ -59,7 +59,7 @@ def versions_of(body: bytes, key: str) -> list[str]:
 
 def may_show_record(raw_query: str) -> bool:
     """Whether a list may hold the record, or a common prefix that it alone is under."""
-    asked = dict(parse_query(raw_query))
+    asked = _as_filed(raw_query)
     prefix = asked.get("prefix", "")
     if not (RECORD_KEY.startswith(prefix) or prefix.startswith(RECORD_KEY)):
         return False
@@ -69,12 +69,18 @@ def may_show_record(raw_query: str) -> bool:
 
 def record_prefix(raw_query: str) -> str | None:
     """The common prefix that a list's delimiter rolls the record up into; None where it stands for itself."""
-    asked = dict(parse_query(raw_query))
-    prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+    asked = _as_filed(raw_query)
+    prefix, delimiter = asked.get("prefix", ""), dict(parse_query(raw_query)).get("delimiter", "")
     if not delimiter or not RECORD_KEY.startswith(prefix):
         return None
     found = RECORD_KEY.find(delimiter, len(prefix))
     return None if found < 0 else RECORD_KEY[: found + len(delimiter)]
+
+
+def _as_filed(raw_query: str) -> dict[str, str]:
+    """The parameters without the separators they begin with: stores that file keys as paths overlook those (SeaweedFS
+    4.48 lists all of a bucket for the prefix `/`)."""
+    return {name: value.lstrip("/\\") for name, value in parse_query(raw_query)}
 
 
 def names_common_prefix(body: bytes, prefix: str) -> bool:
