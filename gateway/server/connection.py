@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, fault: TryAgain) -> None:
         """Let this be the connection's only answer, whatever the client asks."""
-        self._last = self._broken = True
+        self._last = True
         self._take(fault)
 
     # --- the transport's callbacks
