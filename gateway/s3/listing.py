@@ -63,8 +63,9 @@ def may_show_record(raw_query: str) -> bool:
     prefix = asked.get("prefix", "")
     if not (RECORD_KEY.startswith(prefix) or prefix.startswith(RECORD_KEY)):
         return False
-    after = max(asked.get(name, "") for name in ("marker", "start-after", "key-marker"))
-    return after <= RECORD_KEY
+    # Each kind of list overlooks the positions of the others.
+    position = "key-marker" if "versions" in asked else "start-after" if "list-type" in asked else "marker"
+    return asked.get(position, "") <= RECORD_KEY
 
 
 def record_prefix(raw_query: str) -> str | None:
