@@ -20,9 +20,10 @@ Pause = Callable[[], Awaitable[Any]]
 
 
 class Client:
-    """Requests under one pair of credentials to one endpoint."""
+    """Requests under one pair of credentials to one bucket."""
 
-    def __init__(self, url: str, credentials: Credentials) -> None:
+    def __init__(self, url: str, credentials: Credentials, bucket: str = BUCKET) -> None:
+        self.bucket = bucket
         self._address = address(url)
         self._host = "{}:{}".format(*self._address)
         self._credentials = credentials
@@ -40,7 +41,7 @@ class Client:
     ) -> Answer | None:
         """One request to the bucket's object `key`, or to the bucket; None: no whole answer came. `pause` is awaited
         before the last byte of the body is sent, all others having been."""
-        path = f"/{BUCKET}/{key}" if key else f"/{BUCKET}"
+        path = f"/{self.bucket}/{key}" if key else f"/{self.bucket}"
         made = request(method, self._host, path, data, self._credentials, mode=mode, query=query, headers=headers)
         conversation = None
         try:
@@ -76,9 +77,9 @@ async def look(client: Client, recorder: Recorder, name: str) -> None:
         value = value_of(answer.body)
         if value != answer.headers.get("x-amz-meta-value"):
             value = f"{value} under the metadata of {answer.headers.get('x-amz-meta-value')}"
-        recorder.seen(since, f"{BUCKET}/{name}", value)
+        recorder.seen(since, f"{client.bucket}/{name}", value)
     elif answer.status == 404 and b"<Code>NoSuchKey</Code>" in answer.body:
-        recorder.seen(since, f"{BUCKET}/{name}", None)
+        recorder.seen(since, f"{client.bucket}/{name}", None)
 
 
 async def glance(client: Client, recorder: Recorder, name: str) -> None:
@@ -86,4 +87,4 @@ async def glance(client: Client, recorder: Recorder, name: str) -> None:
     since = time.monotonic()
     answer = await client.send("HEAD", name)
     if answer is not None and answer.status == 200:
-        recorder.seen(since, f"{BUCKET}/{name}", answer.headers.get("x-amz-meta-value", "nobody's"))
+        recorder.seen(since, f"{client.bucket}/{name}", answer.headers.get("x-amz-meta-value", "nobody's"))

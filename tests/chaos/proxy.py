@@ -1,7 +1,7 @@
 """A small TCP proxy between two processes that knows where an HTTP/1.1 request begins and ends, and harms some of them.
 
-What it holds up it delivers at most `longest_delay_s` late, whatever has become of the sender meanwhile: the fence's
-settle time-out has to be longer than that, and everything up to it has to be borne.
+What it holds up it delivers, whatever has become of the sender meanwhile. The fence's settle time-out has to be longer
+than anything is held up; everything up to it has to be borne.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import Self
@@ -21,6 +21,7 @@ HEAD_LIMIT_BYTES = 256 * 1024
 PIECE_BYTES = 65536
 ANSWER_BOUND_S = 20.0
 """No answer to a request whose sender is gone is waited for longer."""
+LONGEST_DELAY_S = 1.2
 Address = tuple[str, int]
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
@@ -86,23 +87,35 @@ def unharmed(head: bytes) -> Harm:
     return Harm.NONE
 
 
+async def at_once() -> None:
+    """Holds up nothing."""
+
+
+def held_for(seed: str, longest_s: float) -> Callable[[], Awaitable[None]]:
+    """Holds up for a random time."""
+    chance = random.Random(seed)
+
+    async def hold() -> None:
+        await asyncio.sleep(chance.uniform(0.02, 1) * longest_s)
+
+    return hold
+
+
 class Proxy:
-    """Listens on a loopback port of its own for as long as the context lasts. `target` is asked for each connection."""
+    """Listens on a loopback port of its own for as long as the context lasts. `target` and `harm` are asked for each
+    connection and for each head; `hold` is awaited where something is held up."""
 
     def __init__(
         self,
         target: Callable[[], Address],
         harm: Callable[[bytes], Harm] = unharmed,
-        *,
+        hold: Callable[[], Awaitable[object]] = at_once,
         seed: str = "",
-        longest_delay_s: float = 1.2,
     ) -> None:
         self.target = target
         self.harm = harm
+        self.hold = hold
         self.harmed: Counter[Harm] = Counter()
-        self.longest_delay_s = longest_delay_s
-        self.delivered = asyncio.Event()
-        """A request has been delivered late."""
         self._random = random.Random(seed)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -124,10 +137,6 @@ class Proxy:
     @property
     def url(self) -> str:
         return "http://{}:{}".format(*self.address)
-
-    def delay_s(self) -> float:
-        """At random, never longer than promised."""
-        return self._random.uniform(0.02, 1) * self.longest_delay_s
 
     def part(self) -> float:
         """At random, which part of something is passed on."""
@@ -183,7 +192,7 @@ class _Link:
             await self._late(head, left, harm)
             return False
         if harm is Harm.DELAY_REQUEST:
-            await asyncio.sleep(self._proxy.delay_s())
+            await self._proxy.hold()
         passed = int(left * self._proxy.part()) if harm is Harm.CUT_DURING else left
         await self._pass_on(head)
         while passed:
@@ -208,9 +217,8 @@ class _Link:
             self._writer.close()
         else:
             _reset(self._writer)
-        await asyncio.sleep(self._proxy.delay_s())
+        await self._proxy.hold()
         await self._pass_on(request)
-        self._proxy.delivered.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_BOUND_S):
                 await self._answered.wait()
@@ -226,7 +234,7 @@ class _Link:
                     self._writer.write(data[:kept])
                     break
                 if self._harm is Harm.DELAY_ANSWER:
-                    await asyncio.sleep(self._proxy.delay_s())
+                    await self._proxy.hold()
                     self._harm = Harm.NONE
                 self._writer.write(data)
                 await self._writer.drain()

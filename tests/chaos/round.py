@@ -13,7 +13,7 @@ from gateway.upstream.embedded import EmbeddedStore
 from tests.chaos import mutants
 from tests.chaos.crew import Crew
 from tests.chaos.onlookers import look_at_all
-from tests.chaos.proxy import TO_GATEWAY, TO_STORE, Chance, Proxy
+from tests.chaos.proxy import LONGEST_DELAY_S, TO_GATEWAY, TO_STORE, Chance, Proxy, held_for
 from tests.chaos.recorder import Recorder, gather, read
 from tests.chaos.referee import Referee
 from tests.chaos.torment import QUIET_SHARE, Torment, stepping_clock
@@ -52,11 +52,12 @@ async def play(directory: Path, seed: str, for_s: float, mutant: str = "") -> Ou
         await store.start()
         to_store = Chance(f"{seed} to store", TO_STORE, 0)
         to_gateway = Chance(f"{seed} to gateway", TO_GATEWAY, 0)
-        upstream = await stack.enter_async_context(Proxy(lambda: address(store.url), to_store, seed=seed))
+        hold = held_for(seed, LONGEST_DELAY_S)
+        upstream = await stack.enter_async_context(Proxy(lambda: address(store.url), to_store, hold, seed))
         gateway = _gateway(directory, upstream.url, store, mutant)
         await asyncio.to_thread(gateway.start)
         stack.push_async_callback(asyncio.to_thread, gateway.kill)
-        downstream = await stack.enter_async_context(Proxy(lambda: gateway.address, to_gateway, seed=f"{seed} down"))
+        downstream = await stack.enter_async_context(Proxy(lambda: gateway.address, to_gateway, hold, seed))
         control = await stack.enter_async_context(Proxy(lambda: address(gateway.control_url)))
         await stack.enter_async_context(Referee(directory))
         pair = store.credentials

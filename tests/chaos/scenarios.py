@@ -1,0 +1,86 @@
+"""What harms where a rule is missing, step by step: each tells, too, whether it has come as far as it should."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.chaos.proxy import Harm
+from tests.chaos.stage import Stage, done_within
+
+SOON_S = 1.0
+"""Within this a gateway that waits for nothing has answered; well within the settle time-out."""
+
+
+async def _lands_late(stage: Stage, harm: Harm, *, killed: bool) -> None:
+    """33 is sent and held up; somebody is told that 34 holds the job; then 33 lands, if anything still lets it."""
+    await stage.check(33)
+    await stage.look()
+    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", harm)
+    late = asyncio.ensure_future(stage.put(33, "late"))
+    await stage.once.done.wait()
+    if killed:
+        await stage.kill_and_start()
+    await late
+    check = asyncio.ensure_future(stage.check(34))
+    await done_within(check, SOON_S)
+    await stage.look()
+    stage.let_go.set()
+    assert await stage.landed("late")
+    assert await check == 200
+
+
+async def cut_off(stage: Stage) -> None:
+    """The connection of 33 breaks after its commit point."""
+    await _lands_late(stage, Harm.LATE, killed=False)
+
+
+async def answered_500(stage: Stage) -> None:
+    """33 is answered 500 by something between gateway and store."""
+    await _lands_late(stage, Harm.FALSE_500, killed=False)
+
+
+async def killed(stage: Stage) -> None:
+    """The gateway is killed after the commit point of 33, and started again."""
+    await _lands_late(stage, Harm.LATE, killed=True)
+
+
+async def overtaken(stage: Stage) -> None:
+    """33 has sent all but its last byte when 34 writes; then it sends that, too."""
+
+    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.NONE)
+
+    async def overtake() -> None:
+        await stage.once.done.wait()
+        answer = await stage.put(34, "new")
+        assert answer is not None
+        assert answer.status == 200
+
+    await stage.put(33, "old", size=200_000, pause=overtake)
+    await stage.look()
+
+
+async def forgotten(stage: Stage) -> None:
+    """34 is acknowledged, the gateway is killed, and 33 writes after the next start."""
+    assert await stage.check(34) == 200
+    await stage.kill_and_start()
+    await stage.put(33, "stale")
+    await stage.look()
+
+
+async def unanswered(stage: Stage) -> None:
+    """The answer to a write that was applied is lost, and whoever looks for it is cut off."""
+    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.SWALLOW)
+    await stage.put(33, "unknown")
+    assert await stage.landed("unknown")
+
+
+async def database_lost(stage: Stage) -> None:
+    """34 has written; the database is lost; 33 writes."""
+    answer = await stage.put(34, "new")
+    assert answer is not None
+    assert answer.status == 200
+    await asyncio.to_thread(stage.gateway.stop)
+    stage.lose_database()
+    await asyncio.to_thread(stage.gateway.start)
+    await stage.put(33, "stale")
+    await stage.look()

@@ -1,0 +1,58 @@
+"""Directed scenarios on real processes: the gateway bears them; without the rule the checker finds their harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import scenarios
+from tests.chaos.mutants import MUTANTS
+from tests.chaos.stage import Stage
+from tests.conftest import StoreServer
+
+BOUND_S = 40
+Scenario = Callable[[Stage], Awaitable[None]]
+HARMS: dict[str, tuple[Scenario, set[str]]] = {
+    "check-then-forward": (scenarios.overtaken, {"G2"}),
+    "hand-over-not-awaited": (scenarios.cut_off, {"G2"}),
+    "lost-answers-settle": (scenarios.cut_off, {"G2"}),
+    "server-errors-settle": (scenarios.answered_500, {"G2"}),
+    "unclean-starts-ignored": (scenarios.killed, {"G2"}),
+    "floors-in-memory": (scenarios.forgotten, {"G1"}),
+    "doubt-told-as-not-applied": (scenarios.unanswered, {"G5"}),
+    "unconditional": (scenarios.database_lost, {"G4"}),
+}
+
+
+def test_each_mutant_has_its_harm() -> None:
+    """No rule is taken away here of which it is not shown what for it is there."""
+    assert HARMS.keys() == MUTANTS.keys()
+
+
+@pytest.mark.parametrize("mutant", HARMS)
+async def test_without_its_rule_the_harm_is_found(
+    mutant: str, tmp_path: Path, store_server: StoreServer, bucket: str
+) -> None:
+    """A gateway without the rule breaks the guarantee before the checker's eyes."""
+    play, broken = HARMS[mutant]
+    async with Stage(tmp_path, store_server, bucket, mutant) as stage, asyncio.timeout(BOUND_S):
+        await play(stage)
+    assert {violation.guarantee for violation in stage.violations()} & broken
+
+
+@pytest.mark.parametrize("play", {play: None for play, _ in HARMS.values()}, ids=lambda play: play.__name__)
+async def test_the_gateway_bears_it(play: Scenario, tmp_path: Path, store_server: StoreServer, bucket: str) -> None:
+    """With all its rules the same course of events breaks nothing."""
+    async with Stage(tmp_path, store_server, bucket, "") as stage, asyncio.timeout(BOUND_S):
+        await play(stage)
+    assert stage.violations() == []
+
+
+async def test_the_gate_alone_orders_what_overtakes(tmp_path: Path, store_server: StoreServer, bucket: str) -> None:
+    """Before a store without conditional writes, too, the overtaken write is never seen."""
+    async with Stage(tmp_path, store_server, bucket, "", "upstream.conditional=off") as stage, asyncio.timeout(BOUND_S):
+        await scenarios.overtaken(stage)
+    assert stage.violations() == []
