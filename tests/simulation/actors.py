@@ -18,7 +18,6 @@ from tests.simulation.client import Client, Reply, SlowBody, Wish
 from tests.simulation.gateway import Gateway
 from tests.simulation.upstream import MARK
 
-PAUSES_S = (0, 0, 0, 0.1, 1, 5, 15, 40)
 LONG_S = (60, 400)
 """Longer than leases and settle time-outs."""
 BATCH = parse_head("POST", f"/{BUCKET}?delete", Headers([]))
@@ -58,8 +57,10 @@ class Worker(Client):
         zombie = self._stream.random() < 0.3
         for _ in range(self._stream.choice((1, 2, 3))):
             await self.pause()
+            habit = self.chance.habit
             what = self._stream.choices(
-                (self.put, self.delete, self.upload, self.copy, self.batch, self.check), (8, 3, 4, 2, 2, 1)
+                (self.put, self.delete, self.upload, self.copy, self.batch, self.check),
+                (habit.put, habit.delete, habit.upload, habit.copy, habit.batch, habit.check),
             )[0]
             reply = await what(self._stream.choice(self.chance.objects))
             if reply.stop and not zombie:
@@ -67,11 +68,11 @@ class Worker(Client):
 
     async def pause(self) -> None:
         """Now and then longer than any lease."""
-        if self._stream.random() < 0.1 and not self.chance.hurried:
+        if self._stream.random() < 0.1:
             self.gateway.story.faults["pause beyond the lease"] += 1
             await asyncio.sleep(self.chance.pause(self.name, *LONG_S))
         else:
-            await asyncio.sleep(self.chance.pause(self.name, *(PAUSES_S[:4] if self.chance.hurried else PAUSES_S)))
+            await asyncio.sleep(self.chance.pause(self.name, *self.chance.pace.pauses_s))
 
     # --- what it asks for
 
@@ -245,7 +246,7 @@ class Worker(Client):
             first, _ = await asyncio.gather(self.ask(wish, send), twin.ask(wish, send))
             return first
         first = await self.ask(wish, send)
-        if self._stream.random() < 0.2:
+        if self._stream.random() < 0.35:
             await self.pause()
             return await self.ask(wish, send)
         return first

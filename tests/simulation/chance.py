@@ -43,6 +43,46 @@ WEATHERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much time lies between things, seconds."""
+
+    between_s: tuple[float, ...]
+    """From one who comes in to the next."""
+    pauses_s: tuple[float, ...]
+    """Of one between his requests."""
+    body_s: tuple[float, ...]
+    """Between the pieces of a body."""
+
+
+PACES = (
+    Pace((0, 0, 0.01, 0.3), (0, 0, 0, 0.1), (0,)),  # as much as can be meets
+    Pace((0, 0, 0.01, 0.3, 2, 8, 20), (0, 0, 0, 0.1, 1, 5, 15, 40), (0, 0, 0, 1, 10, 45)),
+    Pace((0, 1, 10, 35, 60), (0, 0, 1, 10), (0, 0, 1)),  # longer than the settle time-out
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """How often a worker asks for what."""
+
+    put: int = 0
+    delete: int = 0
+    upload: int = 0
+    copy: int = 0
+    batch: int = 0
+    check: int = 0
+
+
+HABITS = (
+    Habit(put=8, delete=3, upload=4, copy=2, batch=2, check=1),
+    Habit(put=8, delete=2, check=1),
+    Habit(put=2, upload=8, check=1),
+    Habit(put=3, copy=6, check=1),
+    Habit(put=4, delete=1, batch=5, check=1),
+)
+
+
 class Chance:
     """The decisions of one seed. `without`: kinds of faults that are left out."""
 
@@ -56,8 +96,8 @@ class Chance:
         self.weather = setting.choice(WEATHERS)
         self.capabilities = self._capabilities(setting)
         self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
-        self.hurried = setting.random() < 0.3
-        """No pauses but those of disk and network: as much as can be meets."""
+        self.pace = setting.choice(PACES)
+        self.habit = setting.choice(HABITS)
 
     def stream(self, concern: str) -> random.Random:
         """Draws for one concern, the same for the same seed in every process."""

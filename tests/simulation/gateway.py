@@ -59,7 +59,13 @@ class Gateway:
             clock=self.clock,
         )
         self.batches = Batches(self.rig.writes)
+        self._started_at = self.clock.monotonic()
         self.up.set()
+
+    @property
+    def age_s(self) -> float:
+        """How long this run has been up."""
+        return self.clock.monotonic() - self._started_at
 
     async def serve(self, request: Coroutine[Any, Any, T]) -> T:
         """Run a request in the gateway. Raises what it raises, and `ConnectionLost`."""

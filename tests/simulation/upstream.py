@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from urllib.parse import unquote
 
+from gateway.s3.fencing import META_KEY, META_TOKEN
 from gateway.s3.xml import parse_batch
 from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
@@ -26,18 +27,20 @@ TIMING = Timing()
 MARK = "x-amz-meta-mark"
 """The user metadata by which a client names what it writes, so that equal bytes are told apart."""
 NETWORK_S = (0, 0, 0, 0.01, 0.2, 3)
-NEVER_LANDS = 0.2
+NEVER_LANDS = 0.15
 FATES = ("lost", "lost", "lost", "not-reached", "error-500", "error-500", "refused-403", "silent")
 FATES_OF_CONDITIONS = (*FATES, "applied-then-412", "applied-then-412")
 FATES_OF_DOCUMENTS = (*FATES, "error-in-200", "empty-200", "error-in-200", "empty-200")
 FATES_OF_BATCHES = (*FATES, "partial", "partial", "partial")
 STAGING_FATES = ("lost", "not-reached", "error-500")
 
-attempt: ContextVar[dict[str, str]] = ContextVar("attempt")
-"""The calls that the running request serves, by object; unset for what the gateway does by itself."""
+Calls = dict[str, tuple[str, int]]
+attempt: ContextVar[Calls] = ContextVar("attempt")
+"""The calls that the running request serves, by object, each with its token; unset for what the gateway does by itself.
+"""
 
 
-def calls() -> dict[str, str]:
+def calls() -> Calls:
     return attempt.get({})
 
 
@@ -50,6 +53,18 @@ class ObjectStore(MemoryUpstream):
         self.written: dict[str, bytes] = {}
         """The bytes that each mark stands for."""
         self.under_way: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+        self.misfenced: list[str] = []
+
+    def owner(self, key: str) -> str | None:
+        """The fence key that the object bears."""
+        stored = self.buckets[BUCKET].get(key)
+        borne = None if stored is None else dict(stored.metadata).get(META_KEY)
+        return None if borne is None else unquote(borne)
+
+    def _bears(self, call: str, token: int, stored: StoredObject | None) -> None:
+        """R4, R7: an object bears the token of who wrote it, and no other."""
+        if stored is not None and (borne := dict(stored.metadata).get(META_TOKEN, "0")) != str(token):
+            self.misfenced.append(f"{call} wrote with token {token}, and its object bears {borne}")
 
     def value(self, key: str) -> str | None:
         """What a reader takes the object for."""
@@ -60,7 +75,7 @@ class ObjectStore(MemoryUpstream):
         mark = dict(stored.metadata).get(MARK, "")
         return mark if self.written.get(mark) == stored.data else f"{mark} with other bytes: {stored.data!r}"
 
-    def effect(self, request: UpstreamRequest, body: bytes, by: dict[str, str]) -> MemoryResponse:
+    def effect(self, request: UpstreamRequest, body: bytes, by: Calls) -> MemoryResponse:
         """Let a whole request take effect."""
         keys = _touched(request, body)
         objects = self.buckets[BUCKET]
@@ -69,7 +84,9 @@ class ObjectStore(MemoryUpstream):
         for key, old in zip(keys, before, strict=True):
             if objects.get(key) is not old:
                 assert key in by, f"the gateway itself has changed {key}"
-                self.story.add(Effect(by[key], self.story.now, f"{BUCKET}/{key}", self.value(key)))
+                call, token = by[key]
+                self.story.add(Effect(call, self.story.now, f"{BUCKET}/{key}", self.value(key)))
+                self._bears(call, token, objects.get(key))
         return answer
 
     def land_in(self, delay_s: float, land: Callable[[], None]) -> asyncio.TimerHandle:
@@ -161,7 +178,7 @@ class Wire:
         by = calls()
         for key in _touched(request, body) or by:
             if key in by:
-                self.story.add(Sent(by[key], self.story.now))
+                self.story.add(Sent(by[key][0], self.story.now))
 
     async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
         """What becomes of a request that has been sent whole."""
@@ -185,7 +202,7 @@ class Wire:
             return answer if not kind or answer.status >= 300 else _error(412, "PreconditionFailed", request)
         return await self._doubtful(kind, request, body, timeout_s)
 
-    async def _lands(self, request: UpstreamRequest, body: bytes, by: dict[str, str]) -> MemoryResponse:
+    async def _lands(self, request: UpstreamRequest, body: bytes, by: Calls) -> MemoryResponse:
         applied: asyncio.Future[MemoryResponse] = asyncio.get_running_loop().create_future()
         pause_s = self.chance.pause("network", *NETWORK_S)
         if not pause_s:
@@ -197,7 +214,8 @@ class Wire:
         """No answer, or one that says nothing of the effect, which comes before it, later, or never."""
         stream, by = self.chance.stream("landing"), calls()
         ends_s = timeout_s if kind == "silent" else stream.choice((0, 0.2, 3))
-        lands_s = stream.choice((0, ends_s, ends_s + stream.uniform(0, _patience_s(request))))
+        late_s = ends_s + stream.uniform(0, _patience_s(request))
+        lands_s = stream.choice((0, ends_s, late_s, late_s))
         handle = None
         if stream.random() >= NEVER_LANDS:
             if lands_s > ends_s:
