@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import TextIO
+from typing import TextIO, cast
 
 import orjson
 import structlog
@@ -31,6 +31,25 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
+class _Lines:
+    """The log's stream. A line that it does not take, its disk full or its reader gone, is lost, and nothing else
+    suffers from it: no request, and no book-keeping of the fence."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            return 0
+        return len(text)
+
+    def flush(self) -> None:
+        """Each line has been."""
+
+
 class _Output:
     """Where lines go, once `configure_logging` has said so."""
 
@@ -43,7 +62,7 @@ _output = _Output()
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:
     """JSON, one object a line, on `stream` (standard error by default)."""
-    _output.stream = stream or sys.stderr
+    _output.stream = cast(TextIO, _Lines(stream or sys.stderr))
     _output.requests = LEVELS[level] <= logging.INFO
     structlog.configure(
         processors=[
@@ -195,7 +214,6 @@ class Telemetry:
             record.duration_s = round(seconds, 6)
             record.timestamp = _timestamp(self._clock.wall())
             _output.stream.write(_json(record) + "\n")
-            _output.stream.flush()
 
     def event(self, name: str, **fields: object) -> None:
         """Something that happened to the gateway as a whole."""
