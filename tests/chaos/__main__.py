@@ -39,7 +39,7 @@ def failure(seed: str, directory: Path, outcome: Outcome) -> str:
     history = keep(seed, directory, outcome)
     told = "\n".join(f"  {violation}" for violation in outcome.violations[:5])
     return (
-        f"{len(outcome.violations)} violations with seed {seed}:\n{told}\n"
+        f"{len(outcome.violations)} violations with seed {seed}, ended by themselves: {outcome.fallen}\n{told}\n"
         f"judge it again: python -m tests.checker {history}\n"
         f"play it again:  python -m tests.chaos --seed {seed}"
     )
@@ -76,7 +76,7 @@ def main() -> int:
         minutes = (time.monotonic() - began) / 60
         print(
             f"round {rounds}, seed {seed}, {minutes:.1f} min: {outcome.calls} calls and looks, "
-            f"{outcome.faults.total()} faults, {len(outcome.violations)} violations {' '.join(outcome.fallen)}"
+            f"{outcome.faults.total()} faults, {len(outcome.violations)} violations"
         )
         if told:
             failed += 1

@@ -64,11 +64,11 @@ class Assembler:
         made = attempts(
             "CreateMultipartUpload", lambda: self._s3.create_multipart_upload(**where, Metadata={"value": value}), value
         )
-        if made is None:
+        if made is None or "UploadId" not in made:  # botocore takes an answer for whole that ends in its head
             return
         upload = {**where, "UploadId": made["UploadId"]}
         part = attempts("UploadPart", lambda: self._s3.upload_part(**upload, PartNumber=1, Body=data), value)
-        if part is None:
+        if part is None or "ETag" not in part:
             return
         time.sleep(self._random.uniform(0, 0.5))
         listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
