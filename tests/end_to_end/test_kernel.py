@@ -58,9 +58,10 @@ class Stalled:
     @property
     def unsent(self) -> int | None:
         """Bytes that wait for us in the send buffer of the gateway's end; None once that end is no more."""
+        ends = f":{self.port:04X}", f":{self.sock.getsockname()[1]:04X}"
         for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            _, local, _, _, queues, *_ = row.split()
-            if local.endswith(f":{self.port:04X}"):
+            _, local, remote, _, queues, *_ = row.split()
+            if (local[-5:], remote[-5:]) == ends:
                 return int(queues.partition(":")[0], 16)
         return None
 
