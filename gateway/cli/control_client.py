@@ -7,10 +7,10 @@ import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -25,6 +25,7 @@ from gateway.tls import client_context, handshake_fault, pinned_context
 TIMEOUT_S = 60.0
 """Longer than a gateway waits for a hand-over before it answers 503."""
 MAX_PAGE = 1000
+PIECE_BYTES = 1 << 18
 
 Json = dict[str, Any]
 
@@ -93,6 +94,28 @@ class ControlClient:
         """Prometheus text."""
         return self._ask("GET", "/metrics", None).decode()
 
+    def buckets(self) -> Json:
+        """Who the gateway is, and which buckets it rules or refuses."""
+        return self._json("GET", "/v1/buckets")
+
+    def begin_rebuild(self, bucket: str) -> Json:
+        return self._json("POST", f"/v1/buckets/{quote(bucket, safe='')}/rebuild", {})
+
+    def rebuild(self, bucket: str, wait_s: float) -> Json:
+        """How far it has come; answered when it is over, else after `wait_s`."""
+        return self._json("GET", f"/v1/buckets/{quote(bucket, safe='')}/rebuild?wait_s={wait_s:g}")
+
+    def backup(self) -> Iterator[bytes]:
+        """A copy of the gateway's database, piece by piece."""
+        with self._open("GET", "/v1/backup", None) as answer:
+            try:
+                while piece := answer.read(PIECE_BYTES):
+                    yield piece
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the answer of {self.url} has broken off: {error}") from None
+            if answer.length:
+                raise Unreachable(f"the answer of {self.url} has broken off")
+
     def _pages(self, path: str, member: str, cursor: str, limit: int | None, query: dict[str, str]) -> Json:
         items: list[Json] = []
         while True:
@@ -107,6 +130,14 @@ class ControlClient:
         return self._document(self._ask(method, target, body))
 
     def _ask(self, method: str, target: str, body: Json | None) -> bytes:
+        with self._open(method, target, body) as answer:
+            try:
+                return bytes(answer.read())
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"no gateway answers at {self.url}: {self._why(error)}") from None
+
+    def _open(self, method: str, target: str, body: Json | None) -> http.client.HTTPResponse:
+        """The answer, its body still to be read and closed."""
         headers = {"Accept": "application/json"}
         if self._api_token:
             headers["Authorization"] = f"Bearer {self._api_token}"
@@ -116,8 +147,7 @@ class ControlClient:
         # S310 is about file: and the like; the scheme was checked where the URL came in.
         request = urllib.request.Request(self.url + target, data, headers, method=method)  # noqa: S310
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                return bytes(answer.read())
+            return cast("http.client.HTTPResponse", self._opener.open(request, timeout=TIMEOUT_S))
         except urllib.error.HTTPError as error:
             with error:
                 raise self._failure(error.code, error.read()) from None

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.rebuild import rebuild
 from gateway.cli.show import print_facts, print_json, print_table, printable
 from gateway.clock import SystemClock
 from gateway.core.errors import Malformed
@@ -38,6 +39,9 @@ class TokenType(click.ParamType[int]):
 @click.group()
 def fence() -> None:
     """Look at fence keys, and shut tokens out."""
+
+
+fence.add_command(rebuild)
 
 
 @fence.command("list")

@@ -8,7 +8,7 @@ import click
 
 from gateway import __version__
 
-COMMANDS = ("serve", "demo", "check-config", "doctor", "explain", "fence", "status", "healthcheck")
+COMMANDS = ("serve", "demo", "check-config", "doctor", "explain", "fence", "status", "backup", "restore", "healthcheck")
 
 
 class Commands(click.Group):
