@@ -114,6 +114,12 @@ class Exchange:
         self.direct = self.through = Shown(0, b"", (), b"")
         return True
 
+    def part(self) -> bool:
+        """Take all of both answers out, and compare nothing that follows."""
+        self.agree()
+        self.parted = True
+        return True
+
     def differences(self) -> list[str]:
         """One line for each thing that differs."""
         found = []

@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from html import unescape
 from urllib.parse import parse_qs, unquote
 
+from gateway.core.names import RECORD_KEY
 from tests.differential.wire import Answer
 
 _IDS = re.compile(rb"<(?:VersionId|DeleteMarkerVersionId|UploadId)>([^<]+)</")
+RECORD = re.compile(
+    rb"<(Contents|Version|DeleteMarker)>(?:(?!</\1>).)*<Key>%b</Key>.*?</\1>" % RECORD_KEY.encode(), re.DOTALL
+)
+"""What a list shows of the object that the gateway keeps in each bucket."""
 _TOLD = re.compile(
     rb"<(NextContinuationToken|NextMarker|NextKeyMarker|NextVersionIdMarker|NextUploadIdMarker"
     rb"|NextPartNumberMarker|UploadId|ETag)>([^<]*)</"
@@ -59,11 +64,12 @@ class Memory:
         key = unquote(path).partition("/")[2].partition("/")[2]
         if answer.status >= 300:
             return
+        body = RECORD.sub(b"", answer.body)
         for name in (b"x-amz-version-id", b"x-amz-copy-source-version-id"):
             self._name(answer.get(name))
-        for found in _IDS.findall(answer.body):
+        for found in _IDS.findall(body):
             self._name(found)
-        for name, text in _TOLD.findall(answer.body):
+        for name, text in _TOLD.findall(body):
             self.told[name.decode()] = unescape(text.decode("utf-8", "replace"))
         version = answer.get(b"x-amz-version-id")
         if version not in (None, b"null"):

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.names import filed_name
 from tests.differential import values
 from tests.differential.buckets import bucket_steps, elsewhere, setting_steps
 from tests.differential.objects import Kinds, Scene, Steps, object_steps
@@ -75,8 +76,9 @@ def sequences(draw: st.DrawFn) -> Sequence:
     family = draw(st.sampled_from(["objects"] * 6 + ["uploads"] * 4 + ["settings"]))
     spoken = fence(draw(st.sampled_from(FENCES)), on_parts=draw(st.booleans()))
     versioned = draw(st.sampled_from([False, False, True])) and family != "settings"
-    keys = draw(st.lists(values.KEYS, min_size=1, max_size=3, unique=True))
-    scene = Scene(tuple(spoken.prefix + key for key in keys), versioned, spoken.name)
+    # A key that files its object elsewhere would leave the rule.
+    key = values.KEYS.map(spoken.prefix.__add__).filter(lambda key: filed_name(key).startswith(spoken.prefix))
+    scene = Scene(tuple(draw(st.lists(key, min_size=1, max_size=3, unique=True))), versioned, spoken.name)
     steps = draw(st.lists(_step(families(scene)[family]), min_size=1, max_size=MOST_STEPS))
     if family == "uploads" and draw(st.booleans()):
         create = draw(upload_steps(scene)["create"][1]())

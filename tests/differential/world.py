@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from urllib.parse import unquote, unquote_plus
 
+from gateway.core.names import RECORD_KEY
 from gateway.s3.operations import OPERATIONS, Effect, Fences
 from tests.differential.allowed import explain
 from tests.differential.compare import Exchange, Shown
@@ -71,6 +72,7 @@ class World:
         """By row: how many the store answered with 2xx."""
         self.used: Counter[str] = Counter()
         """By allowed difference: how often it was met."""
+        self._have_probed()
 
     def close(self) -> None:
         for side in (self._direct, self._through, self._behind):
@@ -99,7 +101,7 @@ class World:
         else:
             self._buckets[kind] = bucket
         for name in sorted({step.bucket for step in sequence.steps if step.bucket}):
-            for side in (self._direct, self._behind):
+            for side in (self._direct, self._through):
                 side.ask(Step("DeleteBucket", "DELETE", bucket=name), "")
         return differences
 
@@ -141,18 +143,30 @@ class World:
         return []
 
     def _found(self, side: Side, bucket: str) -> Kept:
-        """What is in a bucket."""
+        """What is in a bucket, but for the record that the gateway keeps there."""
         url = ("encoding-type", "url")
         versions = side.ask(Step("ListObjectVersions", "GET", query=(("versions", ""), url)), bucket).body
         objects = side.ask(Step("ListObjectsV2", "GET", query=(("list-type", "2"), url)), bucket).body
         uploads = side.ask(Step("ListMultipartUploads", "GET", query=(("uploads", ""), url)), bucket).body
-        return Kept(
+        kept = Kept(
             [_key(found) for found in re.findall(rb"<Contents><Key>([^<]*)</Key>", objects)],
             [(_key(k), v.decode()) for k, v in re.findall(rb"<Key>([^<]*)</Key>.*?<VersionId>([^<]*)</", versions)],
             [(_key(k), u.decode()) for k, u in re.findall(rb"<Key>([^<]*)</Key>.*?<UploadId>([^<]*)</", uploads)],
         )
+        kept.keys = [key for key in kept.keys if key != RECORD_KEY]
+        kept.versions = [(key, version) for key, version in kept.versions if key != RECORD_KEY]
+        return kept
 
     # --- buckets
+
+    def _have_probed(self) -> None:
+        """Let the gateway find out in a bucket of its own what the store can do."""
+        name = "differential-probe"
+        for side in (self._through, self._direct):
+            side.ask(Step("CreateBucket", "PUT", body=""), name)
+            side.ask(Step("PutObject", "PUT", "renders/job/k", body=""), name, fence("rule"))
+            side.ask(Step("DeleteObject", "DELETE", "renders/job/k"), name, fence("rule"))
+        self._abandon(name)
 
     def _new_bucket(self, versioned: bool) -> str:
         self._made += 1
@@ -174,8 +188,8 @@ class World:
     def _abandon(self, bucket: str) -> None:
         """Delete a bucket on both sides, or leave it on both."""
         steps = Step("DeleteBucket", "DELETE"), Step("CreateBucket", "PUT", body="")
-        if {side.ask(steps[0], bucket).status for side in (self._direct, self._behind)} - {204, 404}:
-            for side in (self._direct, self._behind):
+        if {side.ask(steps[0], bucket).status for side in (self._direct, self._through)} - {204, 404}:
+            for side in (self._direct, self._through):
                 side.ask(steps[1], bucket)
 
     def _clean(self, bucket: str, spoken: Fence) -> bool:
