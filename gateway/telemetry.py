@@ -6,17 +6,19 @@ fields named here, never of a request's headers.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
 import orjson
 import structlog
@@ -29,6 +31,46 @@ from gateway.clock import Clock
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+Line = dict[str, object]
+"""One line of the log, field by field."""
+RECENT_REQUESTS = 1000
+"""Lines of requests that are kept for those who ask after them."""
+MAX_LINES_WAITING = 1000
+"""For one who follows; beyond that the newest are dropped."""
+
+
+class Follower:
+    """Somebody who is told the log's lines as they are written, if he wants them."""
+
+    def __init__(self, wanted: Callable[[Line], bool]) -> None:
+        self._wanted = wanted
+        self._lines: deque[Line] = deque()
+        self._more = asyncio.Event()
+        self.dropped = 0
+
+    def tell(self, line: Line) -> None:
+        if not self._wanted(line):
+            return
+        if len(self._lines) < MAX_LINES_WAITING:
+            self._lines.append(dict(line))
+        else:
+            self.dropped += 1
+        self._more.set()
+
+    def take(self) -> list[Line]:
+        """What has come since the last time."""
+        self._more.clear()
+        lines = list(self._lines)
+        self._lines.clear()
+        return lines
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until more has come, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._more.wait()
 
 
 class _Lines:
@@ -51,10 +93,11 @@ class _Lines:
 
 
 class _Output:
-    """Where lines go, once `configure_logging` has said so."""
+    """Where lines go, once `configure_logging` has said so, and to whom besides."""
 
     stream: TextIO = sys.stderr
     requests = True
+    followers: ClassVar[list[Follower]] = []
 
 
 _output = _Output()
@@ -69,12 +112,19 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_json),
+            _tell,
+            structlog.processors.JSONRenderer(serializer=as_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(_output.stream),
         cache_logger_on_first_use=False,
     )
+
+
+def _tell(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for follower in _output.followers:
+        follower.tell(dict(line))
+    return line
 
 
 @lru_cache(maxsize=2)
@@ -88,7 +138,8 @@ def _timestamp(epoch_s: float) -> str:
     return f"{_second(second)}.{int((epoch_s - second) * 1e6):06d}Z"
 
 
-def _json(line: object, **_: object) -> str:
+def as_json(line: object, **_: object) -> str:
+    """A line of the log, whatever bytes are in it."""
     try:
         return orjson.dumps(line, default=str).decode()
     except TypeError:  # bytes of a client or an upstream that are no UTF-8: orjson takes no lone surrogates
@@ -176,6 +227,7 @@ class Telemetry:
         self.registry = registry = CollectorRegistry()
         self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._metrics = _RequestMetrics()
+        self._recent: deque[RequestRecord] = deque(maxlen=RECENT_REQUESTS)
         registry.register(self._metrics)
         self.running = Gauge("fencing_requests_running", "S3 requests being served now.", registry=registry)
         self.connections = Gauge("fencing_connections", "Connections of S3 clients.", registry=registry)
@@ -209,11 +261,26 @@ class Telemetry:
             metrics.refusals[record.reason] += 1
         elif record.decision == "would-refuse":
             metrics.would_refuse[record.reason] += 1
+        # The line of every request goes past structlog's chain, which costs more than the line.
+        record.duration_s = round(seconds, 6)
+        record.timestamp = _timestamp(self._clock.wall())
+        self._recent.append(record)
         if _output.requests:
-            # The line of every request goes past structlog's chain, which costs more than the line.
-            record.duration_s = round(seconds, 6)
-            record.timestamp = _timestamp(self._clock.wall())
-            _output.stream.write(_json(record) + "\n")
+            _output.stream.write(as_json(record) + "\n")
+        for follower in _output.followers:
+            follower.tell(vars(record))
+
+    @contextmanager
+    def follow(self, wanted: Callable[[Line], bool]) -> Iterator[Follower]:
+        """Follow the log: the lines of the last requests, then all that come while inside."""
+        follower = Follower(wanted)
+        for record in self._recent:
+            follower.tell(vars(record))
+        _output.followers.append(follower)
+        try:
+            yield follower
+        finally:
+            _output.followers.remove(follower)
 
     def event(self, name: str, **fields: object) -> None:
         """Something that happened to the gateway as a whole."""

@@ -90,6 +90,18 @@ class ControlClient:
         """A key's history, newest first."""
         return self._pages(_path(key) + "/events", "events", "before", limit, {})
 
+    def trace(self, key: str | None, request_id: str | None, for_s: int | None) -> Iterator[Json]:
+        """The log's lines and the key's history as they come, until the gateway ends or `for_s` have passed."""
+        asked = {"key": key, "request_id": request_id, "for_s": for_s}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        with self._open("GET", f"/v1/trace?{query}", None) as answer:
+            try:
+                for line in answer:
+                    if line.strip():
+                        yield self._document(line)
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the gateway at {self.url} has ended: {error}") from None
+
     def metrics(self) -> str:
         """Prometheus text."""
         return self._ask("GET", "/metrics", None).decode()

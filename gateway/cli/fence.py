@@ -101,7 +101,7 @@ def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
             "`fencing-gateway explain s3://BUCKET/KEY` tells it."
         )
         return
-    rows = [(_moment(e["at"]), e["kind"], _tokens(e), _detail(e), e["request_id"]) for e in told]
+    rows = [(_moment(e["at"]), e["kind"], tokens_of(e), _detail(e), e["request_id"]) for e in told]
     styles = [STYLE_OF_KIND.get(e["kind"], "") for e in told]
     print_table(("AT (UTC)", "WHAT", "TOKEN", "WHY", "REQUEST"), rows, styles)
     if answer["next"] is not None:
@@ -237,7 +237,7 @@ def _until(send: Json, now: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}, in {send['settles_in_s']:.0f} s"
 
 
-def _tokens(event: Json) -> str:
+def tokens_of(event: Json) -> str:
     """The event's token beside the floor it met."""
     token, floor = event["token"], event["floor"]
     match event["kind"]:

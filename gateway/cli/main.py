@@ -8,7 +8,19 @@ import click
 
 from gateway import __version__
 
-COMMANDS = ("serve", "demo", "check-config", "doctor", "explain", "fence", "status", "backup", "restore", "healthcheck")
+COMMANDS = (
+    "serve",
+    "demo",
+    "check-config",
+    "doctor",
+    "explain",
+    "fence",
+    "trace",
+    "status",
+    "backup",
+    "restore",
+    "healthcheck",
+)
 
 
 class Commands(click.Group):

@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import OBJECT_NAMESPACE, FencingKey, Ruleset, Token, key_fault, parse_token
+from gateway.server.trace import Trace
 from gateway.service.fences import Fences
 from gateway.service.waits import PendingHandOver, UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
@@ -25,6 +26,7 @@ from gateway.telemetry import Telemetry
 
 MAX_BODY_BYTES = 65536
 MAX_PAGE = 1000
+MAX_TRACE_S = 86400
 _MAX_EXACT_JSON_INTEGER = 2**53
 _PROBLEM = "application/problem+json"
 _STATUS: dict[Reason, int] = {
@@ -139,6 +141,7 @@ class Control:
         app.router.add_get("/healthz", self.healthz)
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/v1/trace", self.trace)
         app.router.add_get("/v1/fences", self.list_fences)
         app.router.add_get("/v1/fences/{key}", self.show_fence)
         app.router.add_get("/v1/fences/{key}/events", self.events)
@@ -184,6 +187,21 @@ class Control:
         return web.Response(
             body=generate_latest(self._telemetry.registry), headers={"content-type": CONTENT_TYPE_LATEST}
         )
+
+    async def trace(self, request: web.Request) -> web.StreamResponse:
+        """The log's lines and a key's history as they come. Who may not use all keys must name one."""
+        caller = self._authorise(request, operator=True)
+        key = request.query.get("key")
+        if caller is not None and not _allowed(caller, "*" if key is None else key):
+            raise Problem(
+                403, "forbidden", f"this API token may not follow {'every key' if key is None else repr(key)}"
+            )
+        text = request.query.get("for_s", str(MAX_TRACE_S))
+        if not text.isdecimal() or int(text) > MAX_TRACE_S:
+            raise Problem(400, "invalid", f"`for_s` must be a number of seconds, at most {MAX_TRACE_S}")
+        trace = Trace(self._store, self._telemetry, self._fences.clock, lambda: self._readiness.reason is None)
+        request_id = request.query.get("request_id")
+        return await trace.serve(request, None if key is None else _checked_key(key), request_id, int(text), _event)
 
     # --- fences
 
@@ -328,8 +346,7 @@ class Control:
             key = unquote_to_bytes(raw).decode()
         except UnicodeDecodeError:
             key = ""
-        if not key.startswith(OBJECT_NAMESPACE) and (fault := key_fault(key)):
-            raise Problem(400, Reason.KEY_INVALID.value, f"this fencing key {fault}")
+        _checked_key(key)
         if caller is not None and not _allowed(caller, key):
             raise Problem(403, "forbidden", f"this API token may not use the fencing key {key!r}", key=key)
         return FencingKey(key)
@@ -396,6 +413,13 @@ async def _asked(request: web.Request, *, token: bool = False, reason: bool = Fa
     if reason and (not isinstance(why, str) or not why.strip()):
         raise Problem(400, "invalid", "`reason` must say why, for the key's history")
     return _Asked(parse_token(str(given), "token") if named else None, str(why)[:500])
+
+
+def _checked_key(key: str) -> FencingKey:
+    """Raises `Problem` for what no key can be; an object's own may be named here."""
+    if not key.startswith(OBJECT_NAMESPACE) and (fault := key_fault(key)):
+        raise Problem(400, Reason.KEY_INVALID.value, f"this fencing key {fault}")
+    return FencingKey(key)
 
 
 def number(token: int) -> int | str:

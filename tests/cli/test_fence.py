@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.cli.fence import _tokens
+from gateway.cli.fence import tokens_of
 from gateway.s3.sigv4 import Credentials
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, Target, before
@@ -143,7 +143,7 @@ def test_a_key_without_history_says_which_key_that_may_be(gateway: GatewayProces
 def test_a_refusal_without_a_floor_names_none() -> None:
     """What no floor was in the way of is told without one."""
     shown = [event(0, 0), event(5, 0), event(5, 6)]
-    assert [_tokens(e) for e in shown] == ["none", "5", "5, floor 6"]
+    assert [tokens_of(e) for e in shown] == ["none", "5", "5, floor 6"]
 
 
 def event(token: int, floor: int) -> dict[str, object]:
@@ -281,6 +281,8 @@ class Silent(BaseHTTPRequestHandler):
         self.send_response(404)
         self.send_header("content-length", "0")
         self.end_headers()
+
+    do_GET = do_HEAD
 
     def do_PUT(self) -> None:
         self.rfile.read()  # up to the reset

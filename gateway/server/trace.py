@@ -1,0 +1,114 @@
+"""`GET /v1/trace`: the log's lines and a key's history as they come, one JSON object a line (docs/api.md).
+
+Whoever follows holds nothing up: what he does not take in time is dropped, and counted. He is told of the history what
+the log has no line of its own for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gateway.clock import Clock
+from gateway.core.keys import FencingKey
+from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.telemetry import Follower, Line, Telemetry, as_json
+
+LOOK_S = 0.5
+"""How often the history is looked at, and whether the gateway goes on."""
+BEAT_S = 10.0
+"""How often an idle follower gets an empty line, so that both sides learn whether the other is still there."""
+KINDS = frozenset({EventKind.RAISED, EventKind.SEALED, EventKind.UPLOAD_REVOKED})
+"""What only the history tells."""
+_PAGE = 100
+
+
+def wanted(key: str | None, request_id: str | None) -> Callable[[Line], bool]:
+    """Which lines of the log somebody follows who named a key, a request, both, or nothing."""
+
+    def is_wanted(line: Line) -> bool:
+        return (key is None or line.get("fence_key") == key) and (
+            request_id is None or line.get("request_id") == request_id
+        )
+
+    return is_wanted
+
+
+class Trace:
+    """Serves those who follow."""
+
+    def __init__(self, store: Store, telemetry: Telemetry, clock: Clock, goes_on: Callable[[], bool]) -> None:
+        """It ends, for all, when `goes_on` says no."""
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._goes_on = goes_on
+
+    async def serve(
+        self,
+        request: web.Request,
+        key: FencingKey | None,
+        request_id: str | None,
+        for_s: float,
+        shown: Callable[[Event], dict[str, object]],
+    ) -> web.StreamResponse:
+        """First what is still known of the past, then what comes, for `for_s` seconds."""
+        answer = web.StreamResponse(headers={"content-type": "application/x-ndjson", "cache-control": "no-store"})
+        serial = await self._newest(key)
+        with self._telemetry.follow(wanted(key, request_id)) as follower:
+            await answer.prepare(request)
+            ends_at = self._clock.monotonic() + for_s
+            try:
+                await self._follow(answer, follower, key, request_id, serial, ends_at, shown)
+                await answer.write_eof()
+            except ConnectionResetError:
+                pass  # he has seen enough
+        return answer
+
+    async def _follow(
+        self,
+        answer: web.StreamResponse,
+        follower: Follower,
+        key: FencingKey | None,
+        request_id: str | None,
+        serial: int,
+        ends_at: float,
+        shown: Callable[[Event], dict[str, object]],
+    ) -> None:
+        beat_at = 0.0
+        dropped = 0
+        while True:
+            told = [_line("log", line) for line in follower.take()]
+            if follower.dropped > dropped:
+                told.append(_line("trace", {"dropped": follower.dropped - dropped}))
+                dropped = follower.dropped
+            for event in await self._since(key, serial):
+                serial = event.serial
+                if event.kind in KINDS and request_id in (None, event.request_id):
+                    told.append(_line("history", shown(event)))
+            now = self._clock.monotonic()
+            if told or now >= beat_at:
+                await answer.write(b"".join(told) or b"\n")
+                beat_at = now + BEAT_S
+            if now >= ends_at or not self._goes_on():
+                return
+            await follower.wait(min(LOOK_S, ends_at - now))
+
+    async def _newest(self, key: FencingKey | None) -> int:
+        events = [] if key is None else await self._store.events(key, None, 1)
+        return events[0].serial if events else 0
+
+    async def _since(self, key: FencingKey | None, serial: int) -> list[Event]:
+        """What the history of the key has gained, oldest first. A store that cannot say now does so later."""
+        if key is None:
+            return []
+        try:
+            events = await self._store.events(key, None, _PAGE)
+        except StoreUnavailable:
+            return []
+        return [event for event in reversed(events) if event.serial > serial]
+
+
+def _line(source: str, told: dict[str, object]) -> bytes:
+    return as_json({"source": source, **told}).encode() + b"\n"

@@ -1,0 +1,65 @@
+"""`trace`: what happens to a job or a request, line by line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.cli.test_fence import fenced
+from tests.gateway_process import GatewayProcess, environment
+
+
+def refused(gateway: GatewayProcess, bucket: str, key: str, token: int) -> str:
+    """Write under a token that is too low; answers the request's id."""
+    with pytest.raises(ClientError) as caught:
+        gateway.s3.put_object(Bucket=bucket, Key="traced", Body=b"x", Metadata=fenced(key, token))
+    return str(caught.value.response["ResponseMetadata"]["RequestId"])
+
+
+def test_a_request_id_leads_to_its_line(gateway: GatewayProcess, key: str, bucket: str) -> None:
+    """What a client was shown is enough: who, what, which token met which floor."""
+    gateway.raise_floor(key, 34)
+    request_id = refused(gateway, bucket, key, 33)
+    (line,) = gateway.ask("trace", "--request", request_id, "--for", "0").stdout.splitlines()
+    assert re.fullmatch(
+        rf"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}}  refused +33, floor 34 +412 +"
+        rf"StaleToken: PutObject {bucket}/traced, {gateway.credentials.access_key} from 127\.0\.0\.1  {request_id}",
+        line,
+    )
+    told = gateway.ask("trace", "--request", request_id, "--for", "0", "--json").stdout
+    assert json.loads(told)["reason"] == "StaleToken"
+    assert gateway.ask("trace", "--request", "NEVER", "--for", "0").stdout == ""
+
+
+def test_a_key_is_followed_until_one_has_seen_enough(gateway: GatewayProcess, key: str, bucket: str) -> None:
+    """Each line comes as it happens, also the operator's doings; Ctrl-C ends it with status 0."""
+    command = [sys.executable, "-m", "gateway", "trace", "--key", key, "--json"]
+    child = subprocess.Popen(
+        command,
+        env=environment(FENCING_GATEWAY_URL=gateway.control_url, PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        gateway.raise_floor(key, 34)  # told live, or as what has been before: no event says when it follows
+        gateway.s3.put_object(Bucket=bucket, Key="traced", Body=b"x", Metadata=fenced(key, 35))
+        while (line := json.loads(child.stdout.readline()))["source"] != "log" or line["event"] != "request":
+            pass
+        assert (line["fence_key"], line["token"], line["decision"]) == (key, 35, "admitted")
+        gateway.raise_floor(key, 36)
+        seen = []
+        while not seen or seen[-1].get("kind") != "raised" or seen[-1]["token"] != 36:
+            seen.append(json.loads(child.stdout.readline()))
+        assert "operator-raises" in [line.get("event") for line in seen]
+        child.send_signal(2)
+        assert child.wait(10) == 0, child.stderr.read() if child.stderr else ""
+    finally:
+        child.kill()
+        child.communicate()
