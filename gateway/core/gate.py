@@ -178,11 +178,15 @@ class Gate:
         if token <= self.completed_floor:
             return None
         assert token == self.floor, "only a durable floor is handed over"
-        lower = self._lower_unsettled(token)
+        return self.hand_over_floor(now)
+
+    def hand_over_floor(self, now: float) -> float | None:
+        """The same to the floor, whoever may still write under it: nobody if it is sealed."""
+        lower = self._lower_unsettled(self.floor)
         wait = max([self.unsettled_until, *(s.settles_at for s in lower)])
         if lower or wait > now:
             return wait
-        self.completed_floor = max(self.completed_floor, token)
+        self.completed_floor = self.floor
         return None
 
     def _lower_unsettled(self, token: int) -> list[Send]:

@@ -159,7 +159,7 @@ class Fences:
         gate, now = live.gate, self.clock.monotonic()
         self._expire(live)
         if gate.completed_floor < gate.floor:
-            if gate.sealed_token == gate.floor or gate.hand_over(Token(gate.floor), now) is not None:
+            if gate.hand_over_floor(now) is not None:
                 return None
             self._handed_over(live)
         return gate.floor

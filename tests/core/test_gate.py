@@ -220,6 +220,19 @@ def test_no_commit_over_an_unsettled_lower_one() -> None:
 # --- rule 4: the hand-over
 
 
+def test_the_hand_over_to_a_sealed_floor_completes() -> None:
+    """Nobody writes under it any more, and yet what is lower settles and is to be cleared away."""
+    gate = gate_at(1)
+    lower = committed(gate, T1)
+    gate.raised(2, sealed_token=2)
+    assert gate.hand_over_floor(0) == math.inf
+    gate.settle(lower, Signal.APPLIED)
+    assert gate.hand_over_floor(0) is None
+    assert gate.completed_floor == 2
+    with pytest.raises(Refused):
+        gate.hand_over(T2, 0)
+
+
 def test_hand_over_waits_for_every_lower_send() -> None:
     """A hand-over waits without bound for an answer, for a doubt until it is settled, and for no staged send."""
     gate = gate_at(1)

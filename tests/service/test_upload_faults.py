@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Outcome, Reason
-from gateway.core.keys import WithoutToken
+from gateway.core.keys import FencingKey, Token, WithoutToken
 from gateway.s3.errors import S3Error
-from gateway.stores.base import StoreUnavailable, UploadState
+from gateway.service.waits import Timing
+from gateway.stores.base import Event, EventKind, StoreUnavailable, UploadState
 from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
 from tests.service.test_uploads import ready
 from tests.virtual_time import run
@@ -123,6 +124,24 @@ def test_a_completion_that_could_not_be_recorded_is_recorded_later() -> None:
         for _ in range(40):
             await asyncio.sleep(1)
         assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
+
+    run(main())
+
+
+def test_uploads_below_a_sealed_floor_are_aborted_once_what_is_lower_has_settled() -> None:
+    """R6: the floor may be sealed before its hand-over is complete, and nobody may raise it again; found by
+    simulation."""
+
+    async def main() -> None:
+        r = await rig(timing=Timing(settle_timeout_s=60))
+        upload_id, _ = await ready(r)
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        assert (await refusal(r.put(33, b"lost"))).reason is Reason.IN_DOUBT
+        assert (await refusal(r.put(34, b"new"))).reason is Reason.HANDOVER_PENDING
+        await r.fences.seal(FencingKey("j"), Token(34), Event("j", EventKind.SEALED, 34, 34))
+        await asyncio.sleep(100)
+        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
+        assert r.upstream.uploads == {}
 
     run(main())
 
