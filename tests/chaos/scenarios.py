@@ -84,3 +84,24 @@ async def database_lost(stage: Stage) -> None:
     await asyncio.to_thread(stage.gateway.start)
     await stage.put(33, "stale")
     await stage.look()
+
+
+async def superseded(stage: Stage) -> None:
+    """The gateway is stopped in the middle of its own commit of 33. The operator gives the bucket to a second gateway,
+    through which 34 writes; then what the first has sent arrives, and it goes on."""
+    await stage.put(32, "old")
+    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.DELAY_REQUEST)
+    stale = asyncio.ensure_future(stage.put(33, "stale"))
+    await stage.once.done.wait()
+    stage.freeze()
+    second = await stage.another()
+    await stage.adopt(second)
+    answer = await stage.put(34, "new", gateway=second)
+    assert answer is not None
+    assert answer.status == 200
+    await stage.look()
+    stage.let_go.set()
+    await stage.landed("stale")
+    stage.thaw()
+    await stale
+    await stage.look()

@@ -23,6 +23,8 @@ from tests.gateway_process import GatewayProcess, before
 
 SHORT_SETTLE_S = 3.0
 """The shortest that the configuration takes."""
+QUICK = ("store.record_lapse_s=3",)
+"""The shortest, too."""
 LANDING_BOUND_S = 2.0
 """By then a write that was let go has landed, on any host."""
 
@@ -54,7 +56,7 @@ class Stage:
         self._store = store
         self.bucket = bucket
         self._mutant = mutant
-        self._settings = (*settings, *mutants.settings(mutant))
+        self._settings = (*QUICK, *settings, *mutants.settings(mutant))
         self._stack = AsyncExitStack()
         self.job = "job"
         self.name = f"renders/{self.job}/out"
@@ -98,6 +100,11 @@ class Stage:
     async def kill_and_start(self) -> None:
         await asyncio.to_thread(self.gateway.kill)
         await asyncio.to_thread(self.gateway.start)
+
+    async def adopt(self, gateway: GatewayProcess) -> None:
+        """An operator gives the bucket to that gateway. What it refuses is for the scenario to find out."""
+        self.recorder.fault("second-authority", "G1", "G2")
+        await asyncio.to_thread(gateway.ask, "fence", "rebuild", "--bucket", self.bucket)
 
     def freeze(self) -> None:
         self.gateway.process.send_signal(signal.SIGSTOP)
