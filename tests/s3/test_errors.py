@@ -21,7 +21,6 @@ TABLE = {
     Reason.TOKEN_REQUIRED: (428, "FencingTokenRequired"),
     Reason.TOKEN_INVALID: (400, "InvalidArgument"),
     Reason.TOKEN_JUMP: (400, "InvalidArgument"),
-    Reason.TOKEN_JUMP: (400, "InvalidArgument"),
     Reason.KEY_INVALID: (400, "InvalidArgument"),
     Reason.NOT_SIGNED: (400, "InvalidArgument"),
     Reason.KEY_MISMATCH: (400, "InvalidArgument"),
@@ -34,6 +33,7 @@ TABLE = {
     Reason.DRAINING: (503, "ServiceUnavailable"),
     Reason.STORE_UNAVAILABLE: (503, "ServiceUnavailable"),
     Reason.UPSTREAM_UNAVAILABLE: (503, "ServiceUnavailable"),
+    Reason.SUPERSEDED: (503, "ServiceUnavailable"),
 }
 
 
@@ -83,6 +83,7 @@ def test_retry_is_told_by_the_status() -> None:
         Reason.DRAINING,
         Reason.STORE_UNAVAILABLE,
         Reason.UPSTREAM_UNAVAILABLE,
+        Reason.SUPERSEDED,
     }
     assert issubclass(Malformed, FenceError)
 
