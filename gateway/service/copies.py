@@ -73,11 +73,7 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
         )
     if not write.token and not any(name.startswith(META) for name, _ in found):
         return
-    kept = [
-        (name, value)
-        for name, value in found
-        if name in _SYSTEM_METADATA or (name.startswith("x-amz-meta-") and not name.startswith(META))
-    ]
+    kept = [(name, value) for name, value in found if _is_metadata(name) and not name.startswith(META)]
     etag = dict(found).get("etag", "")
     asked = headers.get("x-amz-copy-source-if-match")
     if asked is not None and asked.strip().strip('"') != etag.strip('"'):
@@ -86,11 +82,16 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
             "At least one of the pre-conditions you specified did not hold",
             Condition="x-amz-copy-source-If-Match",
         )
+    write.dropped = frozenset(name for name, _ in headers.pairs if _is_metadata(name))
     write.replaced = (
         *kept,
         ("x-amz-metadata-directive", "REPLACE"),
         ("x-amz-copy-source-if-match", etag),
     )
+
+
+def _is_metadata(name: str) -> bool:
+    return name in _SYSTEM_METADATA or name.startswith("x-amz-meta-")
 
 
 def _directive(headers: Headers) -> str:

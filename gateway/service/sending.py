@@ -61,7 +61,7 @@ def request_of(
     head = write.head
     extra = (*write.replaced, *extra)
     names = {name for name, _ in extra}
-    headers = forwarded_headers(head, keep_md5=keep_md5, without=without | names)
+    headers = forwarded_headers(head, keep_md5=keep_md5, without=without | write.dropped | names)
     return UpstreamRequest(
         head.method, write.bucket, head.raw_key, forwarded_query(head), (*headers, *extra), payload_sha256
     )

@@ -64,6 +64,8 @@ class Write:
     """Who sent it, for the key's history."""
     replaced: tuple[tuple[str, str], ...] = ()
     """Headers that go upstream in place of the client's."""
+    dropped: frozenset[str] = frozenset()
+    """Names of the client's headers that do not go upstream."""
 
     @property
     def cause(self) -> str:

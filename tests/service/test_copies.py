@@ -46,6 +46,20 @@ def test_the_sources_metadata_comes_along_and_its_fence_does_not(token) -> None:
     run(main())
 
 
+def test_metadata_that_the_client_sends_for_nothing_stays_out() -> None:
+    """Without REPLACE S3 overlooks it, though the gateway then says REPLACE in the client's place."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A", headers=CUSTOM)
+        said = {"x_amz_meta_colour": "red", "x_amz_meta_other": "1", "content_type": "a/b", "expires": "0"}
+        assert (await copy(r, 7, "renders/k/copy", **said)).status == 200
+        found = metadata(r, "renders/k/copy")
+        assert {n: v for n, v in found.items() if "fencing" not in n} == dict(CUSTOM)
+
+    run(main())
+
+
 def test_a_source_that_changes_in_between_is_not_copied() -> None:
     """The metadata that was read belongs to one state of the source, and so does the copy."""
 
