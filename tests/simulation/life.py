@@ -13,15 +13,21 @@ class Life:
         self._steps_left = steps_left
         self._on_death = on_death
         self.over = False
+        self._spared = False
 
     def step(self) -> None:
         """One more step. Raises `CancelledError` in whoever takes it after the run's end, or takes its last."""
         if self._steps_left is not None and not self.over:
             self._steps_left -= 1
             if self._steps_left < 0:
-                self.over = True
-                self._on_death()
+                self.kill()
         self.check()
+
+    def kill(self) -> None:
+        """It dies now."""
+        if not self.over and not self._spared:
+            self.over = True
+            self._on_death()
 
     def check(self) -> None:
         """No step, but who has been away finds out here."""
@@ -30,7 +36,7 @@ class Life:
 
     def spare(self) -> None:
         """It dies no more by itself."""
-        self._steps_left = None
+        self._spared = True
 
     def end(self) -> None:
         self.over = True

@@ -13,6 +13,8 @@ from tests.simulation.run import simulate
 
 CHUNK = 25
 PROGRESS_S = 5.0
+SHOWN = 5
+"""So many failing seeds are named."""
 
 
 @dataclass(slots=True)
@@ -31,9 +33,10 @@ class Tally:
         self.failed += other.failed
 
     def told(self) -> str:
+        failed = "".join(f" {seed}" for seed in sorted(self.failed)[:SHOWN])
         return (
             f"{self.seeds:,} seeds, {self.requests:,} requests, {self.faults.total():,} faults, "
-            f"{len(self.failed)} seeds with violations"
+            f"{len(self.failed)} seeds with violations{failed and ':' + failed}"
         )
 
 

@@ -126,7 +126,7 @@ class Simulation:
 
     async def _restart(self) -> None:
         await self.gateway.crash()
-        if self.chance.happens("crash", DATABASE_LOST, 0.2):
+        if self.chance.happens("crash", DATABASE_LOST, 0.25):
             self.gateway.lose_database()
         await asyncio.sleep(self.chance.pause("crash", 0, 0, 1, 20))
         await self.gateway.start()

@@ -221,6 +221,9 @@ class Wire:
             if lands_s > ends_s:
                 self.story.faults["late landing"] += 1
             handle = self._fly(lands_s, request, lambda: self.store.effect(request, body, by))
+        if self.chance.happens("crash", "crash-in-doubt", self.chance.weather.crash * 2):
+            self.story.fault("crash-in-doubt")
+            asyncio.get_running_loop().call_later(ends_s + stream.choice((0, 1)), self.life.kill)
         try:
             await asyncio.sleep(ends_s)
         except asyncio.CancelledError:
