@@ -21,8 +21,9 @@ from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
 from gateway.config import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
-from gateway.server import control
+from gateway.server import control, control_buckets
 from gateway.server.control import Control, Readiness
+from gateway.server.control_buckets import BucketCalls
 from gateway.stores.base import EventKind
 from tests.docs.conftest import Shell
 from tests.docs.pages import DOCS, ROOT, blocks, codes, first_codes, page, prose, rows, section
@@ -156,7 +157,8 @@ def test_every_exit_status_has_its_row() -> None:
 def test_every_call_has_its_heading() -> None:
     """The calls of the control listener."""
     told = re.findall(r"^## ((?:GET|POST|PUT|DELETE) \S+)$", API, re.MULTILINE)
-    application = Control(Mock(), Mock(), Readiness(), (), Mock(), Mock()).application()
+    more = BucketCalls(Mock(), Mock(), Mock(), Mock(), None).routes
+    application = Control(Mock(), Mock(), Readiness(), (), Mock(), Mock(), more).application()
     routes = [r for r in application.router.routes() if r.method != "HEAD"]
     assert sorted(told) == sorted(f"{r.method} {r.resource.canonical}" for r in routes if r.resource)
 
@@ -165,7 +167,7 @@ def test_every_problem_has_its_row() -> None:
     """The reasons that the API gives by name, with their status."""
     told = {(row[0], code) for row in rows(API.partition("## GET")[0]) for code in codes(row[1])}
     given = set()
-    for call in calls(Path(control.__file__)):
+    for call in (*calls(Path(control.__file__)), *calls(Path(control_buckets.__file__))):
         if isinstance(call.func, ast.Name) and call.func.id in ("Problem", "_problem"):
             match call.args[:2]:
                 case [ast.Constant(value=int(status)), ast.Constant(value=str(reason))]:
