@@ -73,6 +73,7 @@ def test_json_of_a_good_configuration(file: Path) -> None:
         "operations": ["*"],
         "keys": 0,
         "require_signed_token": True,
+        "max_concurrent_requests": None,
     }
     assert told["settings"]["upstream"]["session_token"] is None
 

@@ -308,6 +308,23 @@ def test_expire() -> None:
 # --- rule 5: an unclean start
 
 
+def test_an_operator_settles_what_is_in_doubt_alone() -> None:
+    """What still awaits its answer is left alone, and so is what is not named; what has settled meanwhile stays so."""
+    gate = gate_at(1)
+    doubtful, other, gone, awaited = (committed(gate, T1) for _ in range(4))
+    for send in (doubtful, other, gone):
+        gate.lost(send, now=0)
+    gate.settle(gone, Signal.NONCE_SEEN)
+    assert gate.overrule([doubtful, gone, awaited]) == [doubtful]
+    assert set(gate.unsettled()) == {other, awaited}
+    gate.raised(2)
+    assert gate.hand_over(T2, now=1) == math.inf
+    gate.settle(awaited, Signal.APPLIED)
+    assert gate.hand_over(T2, now=1) == SETTLE_S
+    assert gate.overrule(gate.unsettled()) == [other]
+    assert gate.hand_over(T2, now=1) is None
+
+
 def test_barrier() -> None:
     """After an unclean start a token above the completed floor waits out the settle time-out; one up to it does not."""
     gate = Gate(KEY, 5, 4, unsettled_until=30)
