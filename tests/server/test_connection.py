@@ -236,6 +236,21 @@ def test_a_client_that_never_takes_its_last_answer_is_cut() -> None:
 # --- clients that do not read
 
 
+def test_a_slow_reader_of_the_last_answer_has_as_long_as_of_any() -> None:
+    """Before the end is near, what it has not taken is waited for as between two answers."""
+
+    async def story(world: World) -> None:
+        client, wire = world.connect(takes=1)
+        client.data_received(signed("GET", "/b/k", [("connection", "close")], now=NOW))
+        await asyncio.sleep(50)
+        assert not wire.closing
+        wire.take()
+        await quiet()
+        assert wire.closed
+
+    play(story)
+
+
 def test_an_answer_to_nobody_is_not_fetched() -> None:
     """When its client has gone, an object is asked for no further."""
     upstream = Held(pieces=1000)
