@@ -101,6 +101,12 @@ def _misread(exchange: Exchange) -> bool:
     return refused and (ROWS[exchange.step.operation].overlooked or exchange.names_no_object) and exchange.agree()
 
 
+def _long_versions(exchange: Exchange) -> bool:
+    longest = max((len(part.encode()) for key in exchange.keys for part in key.split("/")), default=0)
+    kept = exchange.direct.get(b"x-amz-version-id") is not None and longest + len(".versions") > MAX_FILE_NAME_BYTES
+    return kept and exchange.through.get(b"x-fencing-reason") == b"InDoubt" and exchange.agree()
+
+
 def _in_doubt(exchange: Exchange) -> bool:
     reason = exchange.through.get(b"x-fencing-reason")
     writing = exchange.direct.status >= 500 and exchange.through.status == 503
@@ -208,6 +214,7 @@ def _order_of_uploads(exchange: Exchange) -> bool:
 
 
 _OF_THE_FENCE = (b"x-fencing-token", b"x-fencing-key", b"x-fencing-floor", b"x-fencing-object-")
+MAX_FILE_NAME_BYTES = 255
 _CONDITIONAL = frozenset({"PutObject", "CopyObject", "DeleteObject"})
 _VERIFIED = frozenset({b"BadDigest", b"InvalidDigest", b"InvalidRequest"})
 _FOUND_FIRST = _VERIFIED | {b"MalformedXML", b"InvalidArgument", b"NoSuchKey", b"NoSuchUpload", b"PreconditionFailed"}
@@ -253,6 +260,10 @@ ALLOWED: dict[str, Allowed] = {
     "long keys": Allowed("more than 1,024 bytes are KeyTooLongError on S3, for HEAD 400", _long_key),
     "misread": Allowed(
         "what SeaweedFS would take for another request, or a key for one of its own files, is 501 (R8)", _misread
+    ),
+    "long versions": Allowed(
+        "where versions are kept, SeaweedFS answers 500 to a condition on a name that leaves no room for '.versions'",
+        _long_versions,
     ),
     "in doubt": Allowed("R5: the store's 500 to a write says nothing of its effect", _in_doubt),
     "preflight": Allowed(
