@@ -162,7 +162,7 @@ class Batches:
     def _commit(self, passages: ExitStack, item: _Item) -> Passage:
         write = item.write
         if item.entry.contested(write.key):
-            raise contested(write.key, self._fences.timing.settle_timeout_s)
+            raise contested(write.key, self._fences.timing.settle_timeout_s, item.entry.rivals(write.key))
         passage = passages.enter_context(
             Passage(self._fences, item.live, item.entry, write.token, assembles=False, request_id=write.request_id)
         )

@@ -50,6 +50,11 @@ class ObjectEntry:
             return True
         return self.unsettled_of_another(fence_key)
 
+    def rivals(self, fence_key: FencingKey) -> list[FencingKey]:
+        """The other keys that contest the object, as far as this run knows."""
+        owner = [] if self.owner is None else [self.owner]
+        return sorted({*owner, *self._unsettled} - {fence_key})
+
     def unsettled_of_another(self, fence_key: FencingKey) -> bool:
         """Whether a send of another key may still land on the object."""
         return bool(self._unsettled) and (len(self._unsettled) > 1 or fence_key not in self._unsettled)

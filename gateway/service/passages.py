@@ -132,7 +132,7 @@ class Passage:
         gate = self._live.gate
         gate.refuse_overtaken(self._send.token)
         if self._entry.contested(gate.key):
-            raise contested(gate.key, self._fences.timing.settle_timeout_s)
+            raise contested(gate.key, self._fences.timing.settle_timeout_s, self._entry.rivals(gate.key))
         gate.enter(self._send)
         self._committed_at = self._fences.clock.monotonic()
         self._entry.begin(gate.key)

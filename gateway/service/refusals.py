@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey
 from gateway.s3.errors import S3Error
@@ -47,11 +49,13 @@ def unavailable(why: str, outcome: Outcome = Outcome.NOT_APPLIED) -> TryAgain:
     )
 
 
-def contested(key: FencingKey, retry_after_s: float) -> TryAgain:
-    """Another key's send may still land on the object."""
+def contested(key: FencingKey, retry_after_s: float, rivals: Sequence[FencingKey] = ()) -> TryAgain:
+    """A send of another key may still land on the object: of one of `rivals`, or of an earlier run."""
+    whose = ", ".join(map(repr, rivals)) or "another key, from before the gateway started,"
     return TryAgain(
         Reason.HANDOVER_PENDING,
-        "A write of another fencing key on this object may still take effect. Send the request again.",
+        f"A write of {whose} on this object may still take effect, and must not do so over one of {key!r}. Send the "
+        "request again.",
         key=key,
         retry_after_s=min(retry_after_s, 5),
     )

@@ -139,7 +139,7 @@ class Admission:
         """Wait until no send of another key may land on the object any more. Raises `TryAgain` (HandoverPending)."""
         timing = self._writes.fences.timing
         if not await self._entry.uncontested(self._write.key, timing.handover_wait_s):
-            raise contested(self._write.key, timing.settle_timeout_s)
+            raise contested(self._write.key, timing.settle_timeout_s, self._entry.rivals(self._write.key))
 
     def _unpin(self) -> None:
         self._writes.objects.unpin(self._entry)
@@ -249,7 +249,7 @@ class Writes:
                 if owner != write.key:
                     self._refuse_move_after_crash(write)
                 if entry.unsettled_of_another(write.key):
-                    raise contested(write.key, self.fences.timing.settle_timeout_s)
+                    raise contested(write.key, self.fences.timing.settle_timeout_s, entry.rivals(write.key))
                 entry.owner = write.key
                 claimed = await store.claim(*place, write.key, instead_of=recorded)
                 entry.owner = FencingKey(claimed)

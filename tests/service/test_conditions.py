@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_metadata
+from gateway.service.waits import Timing
 from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, refusal, rig, rule
 from tests.virtual_time import run
 
@@ -398,6 +399,22 @@ def test_a_move_waits_for_the_other_keys_unsettled_send() -> None:
         assert error.reason is Reason.HANDOVER_PENDING
         assert r.data("o") is None
         assert (await r.put(1, b"M", key="o", fence_key="M")).status == 200
+
+    run(main())
+
+
+def test_who_waits_for_another_key_is_told_which() -> None:
+    """R9: an operator finds the send in doubt by it, and can settle it there."""
+
+    async def main() -> None:
+        r = await rig(rule("loose/**", None, rekey=True), timing=Timing(handover_wait_s=0.1), capabilities=DEAF)
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        await refusal(r.put(5, b"K", "loose/o", fence_key="k"))
+        error = await refusal(r.put(1, b"M", "loose/o", fence_key="m"))
+        assert error.reason is Reason.HANDOVER_PENDING
+        assert "A write of 'k' on this object" in error.message
+        assert len(await r.fences.settle("k", None, "the store was wiped")) == 1
+        assert (await r.put(1, b"M", "loose/o", fence_key="m")).status == 200
 
     run(main())
 
