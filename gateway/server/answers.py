@@ -84,8 +84,9 @@ class Answers:
         record = self.record
         key, token = error.key or record.fence_key or "", error.token or record.token or 0
         detail = f"{error.reason}: {cause}"
-        # What is to be sent again had been admitted: its token is the floor.
-        floor = error.floor or (token if isinstance(error, TryAgain) else 0)
+        # What is to be sent again had been admitted, but for what came to the wrong gateway: its token is the floor.
+        admitted = isinstance(error, TryAgain) and error.reason is not Reason.SUPERSEDED
+        floor = error.floor or (token if admitted else 0)
         with suppress(StoreUnavailable):
             self._store.record(Event(key, kind, token, floor, detail, record.request_id))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,7 @@ from gateway.service.records import Records, remedy
 from gateway.stores.base import Store
 
 MAX_WAIT_S = 30
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 BACKUP_PIECE_BYTES = 1 << 18
 
 
@@ -64,11 +66,11 @@ class BucketCalls:
 
     async def rebuild(self, request: web.Request) -> web.StreamResponse:
         """Make a bucket this database's, with the floors that its objects tell; answers at once."""
-        return json_answer(self._told(self._rebuilds.begin(request.match_info["bucket"])), status=202)
+        return json_answer(self._told(self._rebuilds.begin(_bucket(request))), status=202)
 
     async def show_rebuild(self, request: web.Request) -> web.StreamResponse:
         """How far the last rebuild of a bucket has come; with `wait_s`, answered when it is over, else after that."""
-        bucket = request.match_info["bucket"]
+        bucket = _bucket(request)
         wait_s = request.query.get("wait_s", "0")
         if not wait_s.isdecimal() or int(wait_s) > MAX_WAIT_S:
             raise Problem(400, "invalid", f"`wait_s` must be a whole number of seconds up to {MAX_WAIT_S}")
@@ -113,3 +115,11 @@ class BucketCalls:
             "unreadable_objects": progress.unreadable_objects,
             "error": progress.error or None,
         }
+
+
+def _bucket(request: web.Request) -> str:
+    """The bucket in the path. Raises `Problem` for what names none."""
+    bucket = request.match_info["bucket"]
+    if not _BUCKET.fullmatch(bucket):
+        raise Problem(400, "invalid", "a bucket's name has letters, digits, dots, hyphens and underscores alone")
+    return bucket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from base64 import b64encode
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -143,6 +144,8 @@ class RecordObjects:
         """Replace the record that was seen, or make it where there was none; None if it is no longer what was seen.
         Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
         data = render_record(record)
+        # Buckets with object lock demand a digest.
+        digest = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         bare = (await self._capabilities.of_bucket(name)).bare_etag
         condition = condition_on(None if instead_of is None else ObjectState(instead_of.etag), bare_etag=bare)
         request = UpstreamRequest(
@@ -150,7 +153,7 @@ class RecordObjects:
             name,
             RECORD_KEY,
             "",
-            (condition.header(), ("content-type", "application/json")),
+            (condition.header(), ("content-type", "application/json"), ("content-md5", digest)),
             hashlib.sha256(data).hexdigest(),
         )
         try:

@@ -155,6 +155,24 @@ async def test_a_bucket_that_is_empty_but_for_it_is_deleted(rig: Rig, bucket: st
         assert (await rig.store.ruling(bucket)) is not None
 
 
+async def test_a_versioned_bucket_that_is_empty_but_for_it_is_deleted(
+    rig: Rig, bucket: str, store_server: StoreServer
+) -> None:
+    """With all the versions that runs of the gateway have left, none of which a list of versions shows."""
+    store = store_server.client
+    store.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    with client(rig) as ask:
+        made = await ask("put_object", Bucket=bucket, Key="renders/j/a", Body=b"x", Metadata={"fencing-token": "34"})
+        store.put_object(
+            Bucket=bucket, Key=RECORD_KEY, Body=store.get_object(Bucket=bucket, Key=RECORD_KEY)["Body"].read()
+        )
+        assert len(store.list_object_versions(Bucket=bucket, Prefix=RECORD_KEY)["Versions"]) == 2
+        assert await listed(ask, "list_object_versions", bucket, 1) == ["renders/j/a"]
+        store.delete_object(Bucket=bucket, Key="renders/j/a", VersionId=made["VersionId"])
+        await ask("delete_bucket", Bucket=bucket)
+        assert bucket not in [b["Name"] for b in store.list_buckets()["Buckets"]]
+
+
 async def test_a_batch_in_anothers_bucket_is_refused_object_by_object(store_server: StoreServer, bucket: str) -> None:
     """What is fenced stays; what is not goes."""
     async with running(upstream=real(store_server), rules=[JOB], fenced_before="auto") as first:
