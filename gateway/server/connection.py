@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
                 if self._writable is not None:  # the last answer has not been taken
                     await self.drained()
                 reply = await listener.answer(item)
-                if self._queue or self._writable is not None:
+                if self._queue or not reply.keep_alive:  # else it goes out with the next turn
                     await self.drained()
                 if not reply.keep_alive:
                     self._last = True
