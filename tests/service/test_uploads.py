@@ -9,10 +9,10 @@ import pytest
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import FencingKey, Token
 from gateway.s3.errors import S3Error
-from gateway.s3.fencing import Claimed
+from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.service.waits import Timing
 from gateway.stores.base import EventKind
-from tests.service.rig import Fault, Payload, elapsed, refusal, rig
+from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
 
 
@@ -227,5 +227,25 @@ def test_an_upload_without_token_is_shut_out_by_the_first_raise() -> None:
         await r.put(1, b"A")
         assert (await refusal(r.complete(upload_id, etag=etag))).reason is Reason.TOKEN_REQUIRED
         assert r.data() == b"A"
+
+    run(main())
+
+
+def test_open_uploads_are_counted_for_their_key() -> None:
+    """For people: until they are completed, thrown away, or revoked and gone in the store."""
+
+    async def main() -> None:
+        r = await rig()
+        done, aborted = await r.create(33), await r.create(33)
+        await r.create(33)
+        assert r.uploads.open_of("j") == 3
+        etag = (await r.part(done, b"part")).header("etag") or ""
+        await r.complete(done, etag=etag)
+        write = r.write("DELETE", JOB, 0, None, query=f"?uploadId={aborted}")
+        await r.uploads.abort(write, await r.uploads.bound(write, NOTHING_CLAIMED))
+        assert r.uploads.open_of("j") == 1
+        await r.put(34, b"B")
+        await asyncio.sleep(1)
+        assert r.uploads.open_of("j") == 0
 
     run(main())
