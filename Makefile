@@ -128,9 +128,9 @@ clean:
 
 .services/stamp: requirements/services.lock requirements/before-checksums.lock requirements/stores.lock \
 		tests/clients/node/package-lock.json .uv/stamp
-	@echo "Installing rclone, curl, Node, Chromium and Ceph where they are missing (apt-get)"
+	@echo "Installing rclone, curl, Node, Chromium, Ceph and libfaketime where they are missing (apt-get)"
 	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium \
-			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common; do \
+			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common faketime:faketime; do \
 		command -v $${pair%:*} >/dev/null || missing="$$missing $${pair#*:}"; done; \
 	if [ -n "$$missing" ]; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \

@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.upstream import tied_exec
 from tests.gateway_process import ROOT, environment
 
-ROLES = ("writer",) * 5 + ("assembler", "reader", "fencer")
+ROLES = ("writer",) * 5 + ("assembler", "reader", "reader", "fencer")
 VICTIMS = ("writer", "assembler", "fencer")
 """Readers are left alone: what they see is the evidence."""
 

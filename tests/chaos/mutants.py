@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.cli import main
+from gateway.clock import SystemClock
 from gateway.core import write
 from gateway.core.gate import Gate
 from gateway.core.write import Answer, Phase
@@ -74,6 +76,8 @@ MUTANTS = {
     "floors-in-memory": Mutant(((fences.Fences, "_raise_durably", _raise_in_memory),)),
     # G5: a lost answer is told as a refusal.
     "doubt-told-as-not-applied": Mutant(((writes.Writes, "_in_doubt", _certain_in_doubt),)),
+    # The wall clock decides when a send is settled.
+    "wall-clock": Mutant(((SystemClock, "monotonic", staticmethod(time.time)),)),
     # R4, G4: nothing but the database knows of the tokens.
     "unconditional": Mutant(settings=UNCONDITIONAL),
 }

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from tests.chaos.proxy import Harm
 from tests.chaos.stage import Stage, done_within
-
-SOON_S = 1.0
-"""Within this a gateway that waits for nothing has answered; well within the settle time-out."""
+from tests.chaos.torment import CLOCK_CACHE_S
 
 
-async def _lands_late(stage: Stage, harm: Harm, *, killed: bool) -> None:
+async def _lands_late(stage: Stage, harm: Harm, between: Callable[[], Awaitable[object]] | None = None) -> None:
     """33 is sent and held up; somebody is told that 34 holds the job; then 33 lands, if anything still lets it."""
     await stage.check(33)
     await stage.look()
     stage.once.order(f"PUT /{stage.bucket}/{stage.name}", harm)
     late = asyncio.ensure_future(stage.put(33, "late"))
     await stage.once.done.wait()
-    if killed:
-        await stage.kill_and_start()
     await late
+    if between is not None:
+        await between()
     check = asyncio.ensure_future(stage.check(34))
-    await done_within(check, SOON_S)
+    await done_within(check, stage.patience_s)
     await stage.look()
     stage.let_go.set()
     assert await stage.landed("late")
@@ -31,17 +30,27 @@ async def _lands_late(stage: Stage, harm: Harm, *, killed: bool) -> None:
 
 async def cut_off(stage: Stage) -> None:
     """The connection of 33 breaks after its commit point."""
-    await _lands_late(stage, Harm.LATE, killed=False)
+    await _lands_late(stage, Harm.LATE)
 
 
 async def answered_500(stage: Stage) -> None:
     """33 is answered 500 by something between gateway and store."""
-    await _lands_late(stage, Harm.FALSE_500, killed=False)
+    await _lands_late(stage, Harm.FALSE_500)
 
 
 async def killed(stage: Stage) -> None:
     """The gateway is killed after the commit point of 33, and started again."""
-    await _lands_late(stage, Harm.LATE, killed=True)
+    await _lands_late(stage, Harm.LATE, stage.kill_and_start)
+
+
+async def clock_stepped(stage: Stage) -> None:
+    """The connection of 33 breaks, and the gateway's wall clock is set ten minutes ahead."""
+
+    async def step() -> None:
+        stage.step_clock(600)
+        await asyncio.sleep(CLOCK_CACHE_S)
+
+    await _lands_late(stage, Harm.LATE, step)
 
 
 async def overtaken(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from tests.chaos import mutants
 from tests.chaos.client import Client, Pause, look, told
 from tests.chaos.proxy import Harm, Proxy
 from tests.chaos.recorder import Recorder, gather, read
+from tests.chaos.torment import step_clock, stepping_clock
 from tests.chaos.world import CLIENT, CONFIGURATION, SETTLE_S, address, payload
 from tests.checker.judge import judge
 from tests.checker.rules import Violation
@@ -21,10 +22,12 @@ from tests.conftest import StoreServer
 from tests.end_to_end.wire import Answer
 from tests.gateway_process import GatewayProcess, before
 
-SHORT_SETTLE_S = 3.0
-"""The shortest that the configuration takes."""
+SHORT_SETTLE_S = 6.0
+PATIENCE_S = {False: 1.0, True: SHORT_SETTLE_S / 2}
+"""How long a gateway that should wait is watched as it does, and how long one may take which should not, on any host,
+before what is held up is let go. Both are well within the settle time-out."""
 QUICK = ("store.record_lapse_s=3",)
-"""The shortest, too."""
+"""The shortest that the configuration takes."""
 LANDING_BOUND_S = 2.0
 """By then a write that was let go has landed, on any host."""
 
@@ -58,6 +61,7 @@ class Stage:
         self._mutant = mutant
         self._settings = (*QUICK, *settings, *mutants.settings(mutant))
         self._stack = AsyncExitStack()
+        self.patience_s = PATIENCE_S[bool(mutant)]
         self.job = "job"
         self.name = f"renders/{self.job}/out"
         self.recorder = Recorder(directory, "stage")
@@ -79,7 +83,7 @@ class Stage:
 
     async def start_another(self, stack: AsyncExitStack, directory: Path) -> GatewayProcess:
         """A gateway with its database in `directory`."""
-        settings = before(self._store) | {"FENCING_GATEWAY_UPSTREAM__URL": self.proxy.url}
+        settings = before(self._store) | stepping_clock(directory) | {"FENCING_GATEWAY_UPSTREAM__URL": self.proxy.url}
         gateway = GatewayProcess(
             directory,
             *self._settings,
@@ -111,6 +115,10 @@ class Stage:
 
     def thaw(self) -> None:
         self.gateway.process.send_signal(signal.SIGCONT)
+
+    def step_clock(self, seconds: int) -> None:
+        """Set the gateway's wall clock off."""
+        step_clock(self._directory, seconds)
 
     def lose_database(self) -> None:
         """Of a gateway that does not run."""

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.__main__ import one
+from tests.chaos.crew import ROLES
 from tests.gateway_process import ROOT, environment
 
 ROUND_S = 30
@@ -59,7 +60,7 @@ def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
     )
     try:
         deadline = time.monotonic() + BOUND_S
-        while not list(tmp_path.glob("chaos-*/w8.jsonl")):  # the last of the crew has begun
+        while not list(tmp_path.glob(f"chaos-*/w{len(ROLES)}.jsonl")):  # the last of the crew has begun
             assert run.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)

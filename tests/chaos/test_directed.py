@@ -23,10 +23,19 @@ HARMS: list[tuple[str, Scenario, str]] = [
     ("unclean-starts-ignored", scenarios.killed, "G2"),
     ("floors-in-memory", scenarios.forgotten, "G1"),
     ("doubt-told-as-not-applied", scenarios.unanswered, "G5"),
+    ("wall-clock", scenarios.clock_stepped, "G2"),
     ("unconditional", scenarios.superseded, "G3"),
     ("unconditional", scenarios.database_lost, "G4"),
 ]
-SCENARIOS = list(dict.fromkeys(play for _, play, _ in HARMS))
+
+
+def _marks(play: Scenario) -> list[pytest.MarkDecorator]:
+    """A clock that steps is a program from outside Python."""
+    return [pytest.mark.services] if play is scenarios.clock_stepped else []
+
+
+MUTATED = [pytest.param(*harm, marks=_marks(harm[1]), id=f"{harm[0]}-{harm[2]}") for harm in HARMS]
+PLAYED = [pytest.param(play, marks=_marks(play), id=play.__name__) for play in dict.fromkeys(harm[1] for harm in HARMS)]
 WITHOUT_RECORD = "store.fenced_before=false"
 
 
@@ -35,7 +44,7 @@ def test_each_mutant_has_its_harm() -> None:
     assert {mutant for mutant, _, _ in HARMS} == MUTANTS.keys()
 
 
-@pytest.mark.parametrize(("mutant", "play", "broken"), HARMS, ids=[f"{mutant}-{harm}" for mutant, _, harm in HARMS])
+@pytest.mark.parametrize(("mutant", "play", "broken"), MUTATED)
 async def test_without_its_rule_the_harm_is_found(
     mutant: str, play: Scenario, broken: str, tmp_path: Path, store_server: StoreServer, bucket: str
 ) -> None:
@@ -45,7 +54,7 @@ async def test_without_its_rule_the_harm_is_found(
     assert broken in {violation.guarantee for violation in stage.violations()}
 
 
-@pytest.mark.parametrize("play", SCENARIOS, ids=lambda play: play.__name__)
+@pytest.mark.parametrize("play", PLAYED)
 async def test_the_gateway_bears_it(play: Scenario, tmp_path: Path, store_server: StoreServer, bucket: str) -> None:
     """With all its rules the same course of events breaks nothing."""
     async with Stage(tmp_path, store_server, bucket, "") as stage, asyncio.timeout(BOUND_S):

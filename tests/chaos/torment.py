@@ -17,7 +17,7 @@ from tests.chaos.proxy import Chance
 from tests.chaos.recorder import Recorder
 from tests.gateway_process import GatewayProcess
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 """Debian's package libfaketime. Where it is missing no clock steps."""
 LONGEST_STORE_PAUSE_S = 1.2
 LONGEST_STEP_S = 600
@@ -25,16 +25,24 @@ LONGEST_STEP_S = 600
 QUIET_SHARE, STORM_SHARE = 0.02, 0.15
 
 
+CLOCK_CACHE_S = 1
+"""So long after a step the process may still see the old time."""
+
+
+def step_clock(directory: Path, seconds: int) -> None:
+    """How far the wall clock of a process under `stepping_clock` is off from now on."""
+    (directory / "clock").write_text(f"{seconds:+d}\n")
+
+
 def stepping_clock(directory: Path) -> dict[str, str]:
     """The environment of a process whose wall clock `Torment` steps; its monotonic clock stays true."""
-    if not FAKETIME.exists():
+    if FAKETIME is None:
         return {}
-    file = directory / "clock"
-    file.write_text("+0\n")
+    step_clock(directory, 0)
     return {
         "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(file),
-        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_TIMESTAMP_FILE": str(directory / "clock"),
+        "FAKETIME_CACHE_DURATION": str(CLOCK_CACHE_S),
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
@@ -70,7 +78,7 @@ class Torment:
             "disk-full": (3, self._disk_full),
             "storm": (4, self._storm),
         }
-        if FAKETIME.exists():
+        if FAKETIME is not None:
             self._faults["clock-stepped"] = (3, self._clock_stepped)
 
     async def run(self, for_s: float) -> None:
@@ -136,7 +144,7 @@ class Torment:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     async def _clock_stepped(self) -> None:
-        (self._directory / "clock").write_text(f"{self._random.randint(-LONGEST_STEP_S, LONGEST_STEP_S):+d}\n")
+        step_clock(self._directory, self._random.randint(-LONGEST_STEP_S, LONGEST_STEP_S))
 
     async def _storm(self) -> None:
         """Connections break much more often for a while."""

@@ -32,8 +32,8 @@ handover_wait_s = 5
 commit_timeout_s = 2.5
 commit_timeout_assembly_s = 3
 """
-RULED_JOBS = ("j1", "j2", "j3")
-NAMED_JOBS = ("h1", "h2")
+RULED_JOBS = ("j1", "j2", "j3", "j4", "j5")
+NAMED_JOBS = ("h1", "h2", "h3")
 """Whose objects no rule maps: their writers name the key in a header."""
 JOBS = (*RULED_JOBS, *NAMED_JOBS)
 FOR_GOOD = ("out", "copied", "assembled")
