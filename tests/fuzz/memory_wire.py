@@ -49,6 +49,8 @@ class MemoryTransport(asyncio.Transport):
         self._protocol = protocol
         self._takes = takes
         self._waiting = 0
+        self.pauses_beyond = takes
+        """How much may wait for the client until the gateway is told to write no more."""
         self._half_closes = half_closes
         self.sent = bytearray()
         self._reading = True
@@ -62,7 +64,7 @@ class MemoryTransport(asyncio.Transport):
             return
         self.sent += data
         self._waiting += len(data)
-        if self._waiting > self._takes and self._protocol._writable is None:
+        if self._waiting > self.pauses_beyond and self._protocol._writable is None:
             self._protocol.pause_writing()
 
     def take(self) -> None:

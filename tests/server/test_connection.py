@@ -220,9 +220,9 @@ def test_a_client_that_never_takes_its_last_answer_is_cut() -> None:
     """What the socket still holds when the connection is to be closed has a bound in time."""
 
     async def story(world: World) -> None:
-        client, wire = world.connect(takes=1 << 10)
-        answer = signed("GET", "/b", [("connection", "close")], now=NOW).replace(b"/b ", b"/b" + b"x" * 900 + b" ")
-        client.data_received(answer)
+        client, wire = world.connect(takes=1)
+        wire.pauses_beyond = 1 << 16
+        client.data_received(signed("GET", "/b/k", [("connection", "close")], now=NOW))
         await quiet()
         assert wire.closing
         await asyncio.sleep(LINGER_S - 1)
