@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from tests.chaos.proxy import Harm
 from tests.chaos.stage import Stage, done_within
-from tests.chaos.torment import CLOCK_CACHE_S
 
 
 async def _lands_late(stage: Stage, harm: Harm, between: Callable[[], Awaitable[object]] | None = None) -> None:
@@ -48,7 +47,6 @@ async def clock_stepped(stage: Stage) -> None:
 
     async def step() -> None:
         stage.step_clock(600)
-        await asyncio.sleep(CLOCK_CACHE_S)
 
     await _lands_late(stage, Harm.LATE, step)
 

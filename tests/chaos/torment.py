@@ -25,13 +25,11 @@ LONGEST_STEP_S = 600
 QUIET_SHARE, STORM_SHARE = 0.02, 0.15
 
 
-CLOCK_CACHE_S = 1
-"""So long after a step the process may still see the old time."""
-
-
 def step_clock(directory: Path, seconds: int) -> None:
     """How far the wall clock of a process under `stepping_clock` is off from now on."""
-    (directory / "clock").write_text(f"{seconds:+d}\n")
+    written = directory / "clock.new"
+    written.write_text(f"{seconds:+d}\n")
+    written.replace(directory / "clock")  # read at any moment
 
 
 def stepping_clock(directory: Path) -> dict[str, str]:
@@ -42,7 +40,7 @@ def stepping_clock(directory: Path) -> dict[str, str]:
     return {
         "LD_PRELOAD": str(FAKETIME),
         "FAKETIME_TIMESTAMP_FILE": str(directory / "clock"),
-        "FAKETIME_CACHE_DURATION": str(CLOCK_CACHE_S),
+        "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
