@@ -273,16 +273,14 @@ class Control:
         floor = fence.floor
         if not floor:
             raise Problem(404, "not-found", f"{key!r} has no floor: no token has been seen for it", key=key)
-        if asked.token is not None and asked.token > floor:
-            raise Problem(
-                409,
-                "not-held",
-                f"Token {asked.token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first.",
-                key=key,
-                floor=number(floor),
-            )
         token = Token(floor) if asked.token is None else asked.token
-        if fence.sealed_token != floor or token < floor:
+        if token < floor:
+            told = f"Token {token} holds {key!r} no more, {floor} does: {token} is refused already, nothing was sealed."
+            raise Problem(412, "stale", told, key=key, floor=number(floor))
+        if token > floor:
+            told = f"Token {token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first."
+            raise Problem(409, "not-held", told, key=key, floor=number(floor))
+        if fence.sealed_token != floor:
             event = Event(key, EventKind.SEALED, token, floor, f"operator: {asked.reason}")
             await self._fences.seal(key, token, event)
             self._telemetry.event("operator-seals", fence_key=key, token=token, reason=asked.reason)

@@ -211,7 +211,9 @@ def test_raise_and_seal_shut_tokens_out(gateway: GatewayProcess, key: str, bucke
 
     gateway.raise_floor(key, 34)
     assert (put(33), put(34)) == ("StaleToken", "OK")
-    assert gateway.ask("fence", "seal", key, "--reason", "given up").exit_code == 0
+    other = gateway.ask("fence", "seal", key, "--token", "33", "--reason", "given up")
+    assert (other.exit_code, other.stderr.count("nothing was sealed")) == (1, 1)
+    assert gateway.ask("fence", "seal", key, "--token", "34", "--reason", "given up").exit_code == 0
     assert (put(34), put(35)) == ("Sealed", "OK")
 
 
