@@ -9,6 +9,7 @@ The rules, for a key with floor f:
    waited for. Then the hand-over is complete, and the completed floor follows.
 5. After an unclean start, what the last run sent may still land until `unsettled_until`: a token above the completed
    floor waits for that moment.
+6. An operator's word settles what is in doubt, and nothing that still awaits its answer.
 
 The gate decides and remembers; it does no I/O and has no clock: `now` is monotonic seconds, given by the caller.
 """

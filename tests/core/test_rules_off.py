@@ -7,7 +7,7 @@ none does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -108,6 +108,17 @@ class TakesNewerForSettled(Gate):
                 super().settle(other, Signal.NONCE_SEEN)
 
 
+class OverrulesWhatAwaitsItsAnswer(Gate):
+    """Rule 6 without its bound: the operator's word settles all that is past its commit point."""
+
+    def overrule(self, sends: Iterable[Send]) -> list[Send]:
+        sends = list(sends)
+        for send in sends:
+            if send.phase is Phase.COMMITTING:
+                self.lost(send, 0)
+        return super().overrule(sends)
+
+
 class TakesEveryStartForClean(Gate):
     """Rule 5 taken away."""
 
@@ -199,6 +210,15 @@ def late_landing_over_nothing(gate_type: type[Gate]) -> bool:
     return acknowledged(gate, HEIR, 1)
 
 
+def overruled_in_flight(gate_type: type[Gate]) -> bool:
+    """An operator settles the key while the zombie's last bytes are on their way."""
+    gate = gate_type(KEY, 33, 33)
+    send = gate.stage(ZOMBIE, SETTLE_S)
+    gate.enter(send)
+    gate.overrule(gate.unsettled())
+    return acknowledged(gate, HEIR, 1)
+
+
 def landing_after_a_crash(gate_type: type[Gate]) -> bool:
     """The gateway is killed with the zombie's write under way; the heir comes to its successor."""
     gate = gate_type(KEY, 33, 33, unsettled_until=SETTLE_S)
@@ -220,6 +240,7 @@ RULES: list[tuple[type[Gate], Schedule]] = [
     (WaitsForNobody, still_in_flight),
     (WaitsForAnswersOnly, late_landing),
     (TakesNewerForSettled, late_landing_over_nothing),
+    (OverrulesWhatAwaitsItsAnswer, overruled_in_flight),
     (TakesEveryStartForClean, landing_after_a_crash),
     (TrustsTheFloor, crash_between_raise_and_drain),
 ]
