@@ -104,7 +104,8 @@ class Records:
         bucket = self._pin(name)
         bucket.token = bucket.token or token
         try:
-            if not self._admits(bucket, token):
+            bucket.used_at = now = self._clock.monotonic()
+            if not self._admits(bucket, token, now):
                 await self._look(bucket, establish=token)
         except BaseException:
             bucket.pins -= 1
@@ -115,9 +116,7 @@ class Records:
     def leave(self, name: str) -> None:
         """The write is over."""
         if not self.off:
-            bucket = self._buckets[name]
-            bucket.pins -= 1
-            bucket.used_at = self._clock.monotonic()
+            self._buckets[name].pins -= 1
 
     def before_commit(self, name: str) -> None:
         """At the commit point of a fenced write: nobody else has been seen to rule the bucket, and the last look is not
@@ -130,14 +129,14 @@ class Records:
         if self._clock.monotonic() - bucket.looked_at >= self.lapse_s:
             raise _superseded(name, f"its record has not been seen for {self.lapse_s:g} s", known=False)
 
-    def _admits(self, bucket: _Bucket, token: bool) -> bool:
+    def _admits(self, bucket: _Bucket, token: bool, now: float) -> bool:
         """Whether a write may go on without a look. Raises `TryAgain` (Superseded)."""
-        age_s = self._clock.monotonic() - bucket.looked_at
-        if bucket.standing is _Standing.REFUSED and age_s < min(REFUSED_FOR_S, self.lapse_s):
+        age_s, standing = now - bucket.looked_at, bucket.standing
+        if standing is _Standing.OURS or (standing is _Standing.FREE and not token):
+            return age_s < self.lapse_s
+        if standing is _Standing.REFUSED and age_s < REFUSED_FOR_S:
             raise _superseded(bucket.name, bucket.fault)
-        if bucket.standing is _Standing.FREE:
-            return not token and age_s < self.lapse_s
-        return bucket.standing is _Standing.OURS and age_s < self.lapse_s
+        return False
 
     def _pin(self, name: str) -> _Bucket:
         bucket = self._buckets.get(name)
@@ -145,7 +144,6 @@ class Records:
             self._make_room()
             bucket = self._buckets[name] = _Bucket(name)
         bucket.pins += 1
-        bucket.used_at = self._clock.monotonic()
         return bucket
 
     def _make_room(self) -> None:
@@ -176,7 +174,7 @@ class Records:
         if bucket.looking is not None:
             with suppress(FenceError):
                 await asyncio.shield(bucket.looking)
-            if self._admits(bucket, establish):
+            if self._admits(bucket, establish, self._clock.monotonic()):
                 return
         if bucket.looking is None:
             # A task of its own: who asks may go away, and the others wait for the same.
