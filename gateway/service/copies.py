@@ -71,9 +71,6 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
             "This copy request is illegal because it is trying to copy an object to itself without changing the "
             "object's metadata, storage class, website redirect location or encryption attributes.",
         )
-    if not write.token and not any(name.startswith(META) for name, _ in found):
-        return
-    kept = [(name, value) for name, value in found if _is_metadata(name) and not name.startswith(META)]
     etag = dict(found).get("etag", "")
     asked = headers.get("x-amz-copy-source-if-match")
     if asked is not None and asked.strip().strip('"') != etag.strip('"'):
@@ -82,11 +79,16 @@ async def prepare_copy(upstream: Upstream, write: Write) -> None:
             "At least one of the pre-conditions you specified did not hold",
             Condition="x-amz-copy-source-If-Match",
         )
+    unchanged = ("x-amz-copy-source-if-match", etag)
+    if not write.token and not any(name.startswith(META) for name, _ in found):
+        write.replaced = (unchanged,)  # a fence may come in between
+        return
+    kept = [(name, value) for name, value in found if _is_metadata(name) and not name.startswith(META)]
     write.dropped = frozenset(name for name, _ in headers.pairs if _is_metadata(name))
     write.replaced = (
         *kept,
         ("x-amz-metadata-directive", "REPLACE"),
-        ("x-amz-copy-source-if-match", etag),
+        unchanged,
     )
 
 

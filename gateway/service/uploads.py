@@ -43,8 +43,8 @@ class Uploads:
         self._store = writes.fences.store
         self._upstream = writes.upstream
         self._kept_s = kept_s
-        self._open: Counter[str] = Counter()
-        """How many uploads of a key are open or still to be aborted."""
+        self._open: dict[str, set[_Place]] = {}
+        """The uploads of a key that are open or still to be aborted."""
         self._wanted: set[str] = set()
         self._earlier_copies: list[Upload] = []
         """Copies that an earlier run had under way when it ended; forgotten when they can no longer land."""
@@ -60,7 +60,9 @@ class Uploads:
         after: tuple[str, str, str] | None = None
         bound: set[Bound] = set()
         while page := await self._store.open_uploads(after, 1000):
-            self._open.update(upload.fence_key for upload in page if upload.state is not UploadState.COPYING)
+            for upload in page:
+                if upload.state is not UploadState.COPYING:
+                    self._begun(upload)
             self._earlier_copies += [upload for upload in page if upload.state is UploadState.COPYING]
             bound.update((upload.fence_key, upload.bucket, upload.object_key) for upload in page)
             last = page[-1]
@@ -73,7 +75,7 @@ class Uploads:
 
     def open_of(self, key: str) -> int:
         """How many uploads of a key are open, or still to be aborted."""
-        return self._open[key]
+        return len(self._open.get(key, ()))
 
     async def stop(self) -> None:
         """End the revoking; what is left is taken up at the next start."""
@@ -96,8 +98,8 @@ class Uploads:
             if not upload_id:
                 raise unavailable("its answer to CreateMultipartUpload names no upload id")
             upload = Upload(upload_id, write.bucket, write.object_key, write.key, write.token, nonce)
-            # Counted before: whether it is bound is not known where the store fails, or the client goes away.
-            self._open[write.key] += 1
+            # Noted before: whether it is bound is not known where the store fails, or the client goes away.
+            self._begun(upload)
             try:
                 await self._store.bind_upload(upload)
             except StoreUnavailable as error:
@@ -313,10 +315,14 @@ class Uploads:
 
     # --- small parts
 
+    def _begun(self, upload: Upload) -> None:
+        self._open.setdefault(upload.fence_key, set()).add(_place(upload))
+
     def _ended(self, upload: Upload) -> None:
-        self._open[upload.fence_key] -= 1
-        if self._open[upload.fence_key] <= 0:
-            del self._open[upload.fence_key]
+        places = self._open.get(upload.fence_key, set())
+        places.discard(_place(upload))
+        if not places:
+            self._open.pop(upload.fence_key, None)
 
     async def _staged(self, request: UpstreamRequest) -> Result:
         """A request without a visible effect, its answer read whole. Raises `TryAgain` (UpstreamUnavailable)."""

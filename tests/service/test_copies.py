@@ -60,6 +60,27 @@ def test_metadata_that_the_client_sends_for_nothing_stays_out() -> None:
     run(main())
 
 
+def test_a_source_that_is_fenced_in_between_is_not_copied() -> None:
+    """R7: a copy without a token of a source that bore no fence when it was looked at; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(0, b"A")
+        read = r.upstream.read
+
+        async def reading_too_early(request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+            head = await read(request, body)
+            if r.data() == b"A":
+                await r.put(33, b"A2")
+            return head
+
+        r.upstream.read = reading_too_early
+        assert (await copy(r, 0, "renders/k/copy")).status == 412
+        assert r.data("renders/k/copy") is None
+
+    run(main())
+
+
 def test_a_source_that_changes_in_between_is_not_copied() -> None:
     """The metadata that was read belongs to one state of the source, and so does the copy."""
 

@@ -146,6 +146,34 @@ def test_uploads_below_a_sealed_floor_are_aborted_once_what_is_lower_has_settled
     run(main())
 
 
+def test_two_completes_that_both_succeed_end_one_upload() -> None:
+    """R6: another upload of the key is still revoked when it is overtaken; found by simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.create(33, key="renders/j/other")
+        upload_id, etag = await ready(r)
+        read, looking, look_on = r.upstream.read, asyncio.Event(), asyncio.Event()
+
+        async def slow(request, body=b""):
+            looking.set()
+            await look_on.wait()
+            return await read(request, body)
+
+        r.upstream.read = slow
+        first, second = (asyncio.create_task(r.complete(upload_id, etag=etag)) for _ in range(2))
+        await looking.wait()
+        assert (await first).status == 200
+        look_on.set()
+        assert (await second).status == 200
+        assert r.uploads.open_of("j") == 1
+        await r.put(34, b"new")
+        await asyncio.sleep(100)
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
 def test_an_upload_without_token_bears_no_fence() -> None:
     """R4: without a token an object goes as it came."""
 
