@@ -147,3 +147,20 @@ async def test_a_copy_of_a_stopped_database_can_be_restored(path: Path, backup: 
     assert (await store.fence("job")).floor == 40
     assert store.authority.generation == 8
     await store.stop(clean=True)
+
+
+async def test_what_a_killed_gateway_left_in_the_log_is_taken_over(path: Path, backup: Path, tmp_path: Path) -> None:
+    """Its last floors are in the write-ahead log alone; replaced by force, they are not lost."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.raise_floor("job", 50)
+    killed = tmp_path / "killed" / "gateway.db"
+    killed.parent.mkdir()
+    for suffix in ("", "-wal"):
+        Path(f"{killed}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
+    await store.stop(clean=True)
+    assert restore(backup, killed, NOW, force=True).raised == 2
+    store = SqliteStore(killed)
+    await store.start("rules")
+    assert (await store.fence("job")).floor == 50
+    await store.stop(clean=True)
