@@ -16,7 +16,7 @@ from tests.chaos.onlookers import look_at_all
 from tests.chaos.proxy import LONGEST_DELAY_S, TO_GATEWAY, TO_STORE, Chance, Proxy, held_for
 from tests.chaos.recorder import Recorder, gather, read
 from tests.chaos.referee import Referee
-from tests.chaos.torment import QUIET_SHARE, Torment, stepping_clock
+from tests.chaos.torment import QUIET_SHARE, Torment, start, stepping_clock
 from tests.chaos.world import BUCKET, CLIENT, CONFIGURATION, STARVED_S, World, address
 from tests.checker.history import Answer, Call, Line, Seen
 from tests.checker.judge import judge
@@ -55,7 +55,7 @@ async def play(directory: Path, seed: str, for_s: float, mutant: str = "") -> Ou
         hold = held_for(seed, LONGEST_DELAY_S)
         upstream = await stack.enter_async_context(Proxy(lambda: address(store.url), to_store, hold, seed))
         gateway = _gateway(directory, upstream.url, store, mutant)
-        await asyncio.to_thread(gateway.start)
+        await start(gateway)
         stack.push_async_callback(asyncio.to_thread, gateway.kill)
         downstream = await stack.enter_async_context(Proxy(lambda: gateway.address, to_gateway, hold, seed))
         control = await stack.enter_async_context(Proxy(lambda: address(gateway.control_url)))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.chaos.proxy import Harm
 from tests.chaos.stage import Stage, done_within
+from tests.chaos.torment import start
 
 
 async def _lands_late(stage: Stage, harm: Harm, between: Callable[[], Awaitable[object]] | None = None) -> None:
@@ -88,7 +89,7 @@ async def database_lost(stage: Stage) -> None:
     assert answer.status == 200
     await asyncio.to_thread(stage.gateway.stop)
     stage.lose_database()
-    await asyncio.to_thread(stage.gateway.start)
+    await start(stage.gateway)
     await stage.put(33, "stale")
     await stage.look()
 

@@ -14,7 +14,7 @@ from tests.chaos import mutants
 from tests.chaos.client import Client, Pause, look, told
 from tests.chaos.proxy import Harm, Proxy
 from tests.chaos.recorder import Recorder, gather, read
-from tests.chaos.torment import step_clock, stepping_clock
+from tests.chaos.torment import start, step_clock, stepping_clock
 from tests.chaos.world import CLIENT, CONFIGURATION, SETTLE_S, address, payload
 from tests.checker.judge import judge
 from tests.checker.rules import Violation
@@ -91,7 +91,7 @@ class Stage:
             program=mutants.program(self._mutant),
             **settings,
         )
-        await asyncio.to_thread(gateway.start)
+        await start(gateway)
         stack.push_async_callback(asyncio.to_thread, gateway.kill)
         return gateway
 
@@ -103,7 +103,7 @@ class Stage:
 
     async def kill_and_start(self) -> None:
         await asyncio.to_thread(self.gateway.kill)
-        await asyncio.to_thread(self.gateway.start)
+        await start(self.gateway)
 
     async def adopt(self, gateway: GatewayProcess) -> None:
         """An operator gives the bucket to that gateway. What it refuses is for the scenario to find out."""

@@ -22,6 +22,7 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 LONGEST_STORE_PAUSE_S = 1.2
 LONGEST_STEP_S = 600
 """Signatures of more than 15 minutes off are refused, and nothing would be written at all."""
+STARTS = 3
 QUIET_SHARE, STORM_SHARE = 0.02, 0.15
 
 
@@ -44,6 +45,20 @@ def stepping_clock(directory: Path) -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
+
+
+async def start(gateway: GatewayProcess) -> None:
+    """Start it. A host that is too slow for the launcher's bound, which kills it, gets some more tries.
+    Raises `AssertionError` with its log if it ends by itself."""
+    for _ in range(STARTS):
+        try:
+            await asyncio.to_thread(gateway.start)
+        except AssertionError:
+            if gateway.process.returncode != -signal.SIGKILL:
+                raise
+        else:
+            return
+    raise TimeoutError("the gateway takes too long to start")
 
 
 class Torment:
@@ -87,7 +102,7 @@ class Torment:
             await asyncio.sleep(self._random.uniform(0.1, 0.9))
             if self._gateway.process.poll() is not None:
                 self.fallen.append(f"gateway {self._gateway.end()}")
-                await asyncio.to_thread(self._gateway.start)
+                await start(self._gateway)
             name = self._random.choices(names, weights)[0]
             self.done[name] += 1
             self._recorder.fault(name)
@@ -115,11 +130,11 @@ class Torment:
 
     async def _gateway_killed(self) -> None:
         await asyncio.to_thread(self._gateway.kill)
-        await asyncio.to_thread(self._gateway.start)
+        await start(self._gateway)
 
     async def _gateway_restarted(self) -> None:
         await asyncio.to_thread(self._gateway.stop)
-        await asyncio.to_thread(self._gateway.start)
+        await start(self._gateway)
 
     async def _store_stopped(self) -> None:
         if self._store.pid is not None:
