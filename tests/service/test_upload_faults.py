@@ -160,12 +160,17 @@ def test_two_completes_that_both_succeed_end_one_upload() -> None:
             await look_on.wait()
             return await read(request, body)
 
-        r.upstream.read = slow
-        first, second = (asyncio.create_task(r.complete(upload_id, etag=etag)) for _ in range(2))
+        r.upstream.faults, r.upstream.read = [Fault.SILENT], slow
+        r.upstream.reached.clear()
+        first = asyncio.create_task(r.complete(upload_id, etag=etag))
+        await r.upstream.reached.wait()
+        assert (await r.complete(upload_id, etag=etag)).status == 200
+        r.upstream.silent.set()
         await looking.wait()
-        assert (await first).status == 200
+        await asyncio.sleep(1)
+        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
         look_on.set()
-        assert (await second).status == 200
+        assert (await first).status == 200
         assert r.uploads.open_of("j") == 1
         await r.put(34, b"new")
         await asyncio.sleep(100)
