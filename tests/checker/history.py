@@ -23,7 +23,7 @@ the latest of one line equals the earliest of another, the order of the lines de
 `floor`    `at`, `key`, `floor`: somebody read the floor of a key.
 `fault`    `at`, `kind`, `voids`: something broke. `voids` lists the guarantees that do not cover what spans this
            moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`) without the bucket's
-           record G0, G1 and G2.
+           record G0, G1, G2 and R9.
 
 Operations are S3's names, one call for each object of a DeleteObjects. Beside them: `grant` (a lease or a delivery; its
 `value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail).

@@ -18,7 +18,7 @@ def judge_effects(index: Index, rules: Rules) -> Iterator[Violation]:
         effects.sort(key=lambda entry: begins(entry[1].at, entry[0]))
         for place in range(len(effects)):
             yield from _effect(index, rules, effects, place)
-            if (harm := _of_another_key(index, effects, place)) is not None:
+            if (harm := _of_another_key(index, rules, effects, place)) is not None:
                 yield harm
     if index.setting.onlooker:
         for attempt in index.attempts.values():
@@ -70,14 +70,14 @@ def _success(index: Index, attempt: Attempt) -> Iterator[Violation]:
         yield Violation("G5", text, (attempt.number, attempt.answer_number))
 
 
-def _of_another_key(index: Index, effects: list[tuple[int, Effect]], place: int) -> Violation | None:
+def _of_another_key(index: Index, rules: Rules, effects: list[tuple[int, Effect]], place: int) -> Violation | None:
     """R9: a send passes its commit point only while none of another key may still take effect on the object. So no
     fenced write of another key takes effect between a send and its effect."""
     number, effect = effects[place]
     attempt = index.attempts[effect.id]
     when = begins(effect.at, number)
     sent, sent_number = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0))
-    if not attempt.fenced or sent is None:
+    if not attempt.fenced or sent is None or not rules.covers("R9", sent[0], when[0]):
         return None
     for other_number, other_effect in reversed(effects[:place]):
         if begins(other_effect.at, other_number) < sent:

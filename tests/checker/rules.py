@@ -48,6 +48,10 @@ class Rules:
         ]
         return max(covered, key=lambda evidence: evidence.rank, default=None)
 
+    def covers(self, guarantee: str, first: float, last: float) -> bool:
+        """Whether the guarantee covers what spans `first` to `last`."""
+        return not self._voids.span(guarantee, first, last)
+
     def stale_when_begun(self, attempt: Attempt, last: float) -> Evidence | None:
         """What proves that the floor was higher before the call began; `last`: up to when G1 has to cover it."""
         call = attempt.call
@@ -74,7 +78,7 @@ class Rules:
 
     def denied(self, attempt: Attempt, last: float) -> bool:
         """Whether the client was told that nothing of it is applied; `last`: up to when G5 has to cover it."""
-        return attempt.denied and not self._voids.span("G5", attempt.call.at[0], last)
+        return attempt.denied and self.covers("G5", attempt.call.at[0], last)
 
     def against_effect(self, attempt: Attempt, since: Moment, last: float) -> Violation | None:
         """What proves that the attempt may take no effect at a moment after `since` and not after `last`."""
@@ -103,7 +107,8 @@ class Rules:
         same = attempt.fenced and other.fenced and call.key == replaced.key
         if not same or call.token >= replaced.token:
             return None
-        covered = [g for g in ("G2", "G3") if not self._voids.span(g, min(call.at[0], first), last)]
+        begun = min(call.at[0], replaced.at[0], first)
+        covered = [g for g in ("G2", "G3") if self.covers(g, begun, last)]
         if "G2" not in covered and (
             returned or not call.token or call.operation not in self._index.setting.conditional
         ):

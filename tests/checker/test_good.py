@@ -142,6 +142,13 @@ GOOD: dict[str, list[Line]] = {
         floor(1, 34), fault(2, "database-lost", "G0", "G1", "G2"), floor(3, 0), put(4, "a", 33), ok(5, "a"),
         seen(6, "a"),
     ),
+    "what was sent before the database was lost lands, and nobody knows its token": history(
+        put(1, "b", 34), fault(2, "database-lost", "G0", "G1", "G2"), effect(3, "b"), put(4, "a", 33), effect(5, "a")
+    ),
+    "another key's send of before the database was lost": history(
+        put(1, "a", 5, key="k"), sent(2, "a"), fault(2.5, "database-lost", "R9"), put(3, "b", 1), effect(4, "b"),
+        effect(6, "a"),
+    ),
     "an object moves to another key": history(
         put(1, "a", 5, key="k"), sent(1, "a"), effect(2, "a"), ok(3, "a"), put(4, "b", 1), sent(4, "b"), effect(5, "b"),
         ok(6, "b"),

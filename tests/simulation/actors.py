@@ -124,7 +124,7 @@ class Worker(Client):
         return [("if-none-match", "*") if kind == "none" else ("if-match", stored.etag if stored else "")]
 
     def _body(self, data: bytes) -> SlowBody:
-        return SlowBody(data, self.chance, self.name)
+        return SlowBody(data, self.gateway, self.name)
 
     async def delete(self, name: str) -> Reply:
         wish = self.wish("DeleteObject", name, None)
@@ -247,7 +247,7 @@ class Worker(Client):
             return first
         first = await self.ask(wish, send)
         if self._stream.random() < 0.35:
-            await self.pause()
+            await asyncio.sleep(self.chance.pause(self.name, 0, 1, 30, 120))
             return await self.ask(wish, send)
         return first
 

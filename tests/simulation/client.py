@@ -158,9 +158,10 @@ class Client:
 class SlowBody(Payload):
     """A body that comes in pieces, with pauses, and may turn out not to be what its head promised."""
 
-    def __init__(self, data: bytes, chance: Chance, name: str) -> None:
+    def __init__(self, data: bytes, gateway: Gateway, name: str) -> None:
         super().__init__(length=len(data))
-        self._data, self._chance, self._name = data, chance, name
+        self._data, self._chance, self._name = data, gateway.chance, name
+        self._story = gateway.story
 
     async def pieces(self) -> AsyncIterator[list[bytes]]:
         for start in range(0, len(self._data), 40):
@@ -168,6 +169,7 @@ class SlowBody(Payload):
                 await asyncio.sleep(pause_s)
             yield [self._data[start : start + 40]]
         if self._chance.happens(self._name, "bad-body", self._chance.weather.client):
+            self._story.fault("bad-body", self._name)
             raise S3Error("BadDigest", "The Content-MD5 you specified did not match what we received.", 400)
         if pause_s := self._pause_s():
             await asyncio.sleep(pause_s)

@@ -99,7 +99,7 @@ class Gateway:
     def lose_database(self) -> None:
         """The next run has a new one. The bucket's record tells it that there was another: its start is unclean. G4
         holds even so."""
-        self.story.add(Fault(self.story.now, DATABASE_LOST, ("G0", "G1", "G2")))
+        self.story.add(Fault(self.story.now, DATABASE_LOST, ("G0", "G1", "G2", "R9")))
         self.story.faults[DATABASE_LOST] += 1
         self.disk = Disk(self.clock.wall)
         self.disk.leave_unclean()

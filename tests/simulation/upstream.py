@@ -221,7 +221,9 @@ class Wire:
             if lands_s > ends_s:
                 self.story.faults["late landing"] += 1
             handle = self._fly(lands_s, request, lambda: self.store.effect(request, body, by))
-        if self.chance.happens("crash", "crash-in-doubt", self.chance.weather.crash * 2):
+        if self.chance.happens(
+            "crash", "crash-in-doubt", self.chance.weather.crash * (6 if _assembles(request) else 2)
+        ):
             self.story.fault("crash-in-doubt")
             asyncio.get_running_loop().call_later(ends_s + stream.choice((0, 1)), self.life.kill)
         try:
@@ -320,12 +322,16 @@ def _fates(request: UpstreamRequest) -> tuple[str, ...]:
     return FATES_OF_CONDITIONS if bears_nonce and names & {"if-match", "if-none-match"} else FATES
 
 
+def _assembles(request: UpstreamRequest) -> bool:
+    """A Complete or a copy."""
+    if request.method == "POST":
+        return "uploadId" in request.raw_query
+    return any(name == "x-amz-copy-source" for name, _ in request.headers)
+
+
 def _patience_s(request: UpstreamRequest) -> float:
     """How long after its loss a request may still land; the operation's settle time-out is longer."""
-    assembles = (request.method == "POST" and "uploadId" in request.raw_query) or any(
-        name == "x-amz-copy-source" for name, _ in request.headers
-    )
-    return (TIMING.settle_timeout_assembly_s if assembles else TIMING.settle_timeout_s) - 1
+    return (TIMING.settle_timeout_assembly_s if _assembles(request) else TIMING.settle_timeout_s) - 1
 
 
 def _error(status: int, code: str, request: UpstreamRequest) -> MemoryResponse:
