@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services fuzz chaos differential model check format docs bench image lock clean
+.PHONY: help run demo test test-services fuzz chaos differential simulate model check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -10,6 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
 REQUESTS := 2000
+SEEDS := 2000
+FIRST := 0
 DOCS_TESTS := $(wildcard tests/docs)
 
 help:
@@ -24,6 +26,7 @@ help:
 	@echo "make format         format the code"
 	@echo "make docs           write docs/operations.md anew, from the table of operations"
 	@echo "make differential   compare gateway and store request by request (REQUESTS=20000)"
+	@echo "make simulate       run the service from seeds over faulty disk, network and store (SEEDS=100000)"
 	@echo "make bench          measure"
 	@echo "make image          build the container image (docker or podman)"
 	@echo "make lock           write requirements/*.lock anew (UPGRADE=--upgrade: with the newest versions)"
@@ -69,6 +72,9 @@ docs: .venv/dev.stamp
 
 differential: .venv/dev.stamp
 	$(BIN)/python -m tests.differential --requests $(REQUESTS)
+
+simulate: .venv/dev.stamp
+	$(BIN)/python -m tests.simulation --first $(FIRST) --seeds $(SEEDS)
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m bench

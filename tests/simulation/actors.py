@@ -16,7 +16,7 @@ from gateway.stores.base import Event, EventKind
 from tests.simulation.chance import BUCKET
 from tests.simulation.client import Client, Reply, SlowBody, Wish
 from tests.simulation.gateway import Gateway
-from tests.simulation.upstream import MARK
+from tests.simulation.upstream import MARK, SHARED
 
 LONG_S = (60, 400)
 """Longer than leases and settle time-outs."""
@@ -93,7 +93,7 @@ class Worker(Client):
         mark = f"v{self._marks['values']}"
         size = self._stream.choice((12, 12, 50))
         same = self._stream.random() < 0.15
-        data = (b"the same" if same else mark.encode()).ljust(size, b".")
+        data = (SHARED if same else mark.encode()).ljust(size, b".")
         self.gateway.objects.written[mark] = data
         return mark, data, data.decode() if same else ""
 

@@ -130,7 +130,7 @@ class Simulation:
             self.gateway.lose_database()
         await asyncio.sleep(self.chance.pause("crash", 0, 0, 1, 20))
         await self.gateway.start()
-        if self.chance.happens("crash", "stop", 0.2):
+        if self.chance.happens("crash", "stop", 0.4):
             await self._pass(self._stream.choice((0, 1, 5)))
             await self.gateway.stop()
             await self.gateway.start()
