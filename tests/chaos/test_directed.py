@@ -13,7 +13,7 @@ from tests.chaos.mutants import MUTANTS, UNCONDITIONAL
 from tests.chaos.stage import Stage
 from tests.conftest import StoreServer
 
-BOUND_S = 40
+BOUND_S = 90
 Scenario = Callable[[Stage], Awaitable[None]]
 HARMS: list[tuple[str, Scenario, str]] = [
     ("check-then-forward", scenarios.overtaken, "G2"),
