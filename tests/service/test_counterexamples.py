@@ -29,7 +29,7 @@ from gateway.stores.memory import MemoryStore
 from tests.service.rig import DEAF, JOB, Fault, Rig, refusal, rig
 from tests.service.test_conditions import elsewhere
 from tests.service.test_copies import copy
-from tests.service.test_rules_off import (
+from tests.simulation.rules_off import (
     completed_floor_runs_ahead,
     hand_over_not_awaited,
     one_nonce_for_all_sends,
