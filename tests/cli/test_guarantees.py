@@ -56,6 +56,21 @@ def test_why_a_guarantee_does_not_hold() -> None:
 
 
 @pytest.mark.parametrize(
+    ("found", "fenced_before", "words"),
+    [
+        (report(), "auto", "refused by the bucket's record"),
+        (report(), False, "fenced_before = false"),
+        (report("put-race", capabilities=Capabilities()), "auto", "not noticed, since buckets bear no record"),
+        (report("put-race", capabilities=Capabilities()), True, "serves nothing fenced before it has rebuilt"),
+    ],
+)
+def test_what_becomes_of_another_database(found: Report, fenced_before: object, words: str) -> None:
+    """Floors are as safe as their database; whether another one would be noticed is said beside."""
+    told = guarantees(found, load(None, {}, {"store.fenced_before": fenced_before}))
+    assert words in told[0].why
+
+
+@pytest.mark.parametrize(
     ("found", "conditional", "words"),
     [
         (report(), "require", None),
