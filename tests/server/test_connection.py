@@ -79,6 +79,25 @@ def test_a_stop_behind_a_request_waits_for_its_answer(turns: int) -> None:
     play(story)
 
 
+def test_what_comes_after_a_stop_has_begun_is_not_taken() -> None:
+    """A connection that is to end answers what it has taken, and takes no more."""
+    upstream = Held()
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        client.data_received(GET)
+        await quiet()
+        stopping = asyncio.create_task(world.listener.shutdown(10))
+        await quiet()
+        client.data_received(GET)
+        upstream.release.set()
+        await stopping
+        assert wire.closed
+        assert wire.sent.count(b"HTTP/1.1 ") == 1
+
+    play(story, upstream)
+
+
 @pytest.mark.parametrize("half_closes", [True, False])
 @pytest.mark.parametrize("turns", range(8))
 def test_a_client_that_ends_behind_its_request_is_answered(turns: int, half_closes: bool) -> None:
