@@ -217,7 +217,7 @@ class StoreSettings(Section):
 
     url: Annotated[str, AfterValidator(_store_url)] = "sqlite:data/gateway.db"
     """sqlite: and a path."""
-    fenced_before: Literal["auto"] | bool = "auto"
+    fenced_before: Literal["auto", True, False] = "auto"
     """Whether a bucket may have been fenced by another database: "auto" goes by its record; true takes one without a
     record for fenced, too, until this database has rebuilt its floors; false writes and looks for no record."""
     record_lapse_s: Annotated[float, Field(ge=3, le=300, allow_inf_nan=False)] = 60
@@ -377,6 +377,8 @@ def _text_keys(section: type[Section]) -> set[str]:
 
 
 def _is_json(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is Literal:
+        return not all(isinstance(value, str) for value in typing.get_args(annotation))
     return annotation in (bool, int, float) or typing.get_origin(annotation) is tuple
 
 
@@ -391,7 +393,7 @@ def _fault(detail: ErrorDetails) -> Fault:
     if kind == "value_error":
         return place, str(detail["ctx"]["error"])
     message = detail["msg"].replace("Input should be", "must be").replace("Input should have", "must have")
-    message = message.replace("a valid tuple", "a list")
+    message = message.replace("a valid tuple", "a list").replace("True or False", "true or false")
     if kind in ("model_type", "dict_type"):
         message = f"must be a table, written [{place[0]}]"
     elif kind == "tuple_type" and len(place) == 1:

@@ -344,3 +344,12 @@ def test_lines_inside_texts_are_no_keys() -> None:
         ("s3",): 9,
         ("s3", "listen"): 10,
     }
+
+
+@pytest.mark.parametrize(("text", "value"), [("auto", "auto"), ("true", True), ("false", False)])
+def test_a_word_or_a_truth_value_from_the_environment(text: str, value: object) -> None:
+    """A setting that takes either has the same forms everywhere; a fault names all of them."""
+    settings = load(None, {"FENCING_GATEWAY_STORE__FENCED_BEFORE": text}, {})
+    assert settings.store.fenced_before is value or settings.store.fenced_before == value == "auto"
+    with pytest.raises(ConfigError, match="must be 'auto', true or false, not 'maybe'"):
+        load(None, {"FENCING_GATEWAY_STORE__FENCED_BEFORE": "maybe"}, {})
