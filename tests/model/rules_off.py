@@ -370,7 +370,8 @@ SWITCHES = [
 ]  # fmt: skip
 NOT_HERE = {
     "R7": "a batch passes the gates of its objects one by one, as single deletes do, and a copy's source leaves its "
-    "fence behind before anything is decided: `tests/service/test_batches.py`, `test_copies.py`, `test_rules_off.py`",
+    "fence behind before anything is decided: `tests/service/test_batches.py`, `test_copies.py`, "
+    "`tests/simulation/test_rules_off.py`",
     "R8": "is a table, not a schedule: `tests/s3/test_operations.py` holds it against botocore's service model",
     "R10": "leases, generations and the bucket's record do not exist yet; with them G0 after a lost database and G4 "
     "for writes without a token",
