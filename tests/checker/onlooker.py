@@ -77,13 +77,15 @@ def _of_another_key(index: Index, rules: Rules, effects: list[tuple[int, Effect]
     attempt = index.attempts[effect.id]
     when = begins(effect.at, number)
     sent, sent_number = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0))
-    if not attempt.fenced or sent is None or not rules.covers("R9", sent[0], when[0]):
+    if not attempt.fenced or sent is None:
         return None
     for other_number, other_effect in reversed(effects[:place]):
         if begins(other_effect.at, other_number) < sent:
             return None
         other = index.attempts[other_effect.id]
-        if other.fenced and other.call.token and other.call.key != attempt.call.key:
+        if not other.fenced or not other.call.token or other.call.key == attempt.call.key:
+            continue
+        if rules.covers("R9", min(attempt.call.at[0], other.call.at[0]), when[0]):
             text = f"{attempt.named} takes effect, and was sent before {other.named} took effect"
             return Violation("R9", text, (attempt.number, sent_number, other.number, other_number, number))
     return None

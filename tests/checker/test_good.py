@@ -149,6 +149,10 @@ GOOD: dict[str, list[Line]] = {
         put(1, "a", 5, key="k"), sent(2, "a"), fault(2.5, "database-lost", "R9"), put(3, "b", 1), effect(4, "b"),
         effect(6, "a"),
     ),
+    "what another key sent before the database was lost": history(
+        put(1, "b", 1), sent(1, "b"), fault(2, "database-lost", "R9"), put(3, "a", 5, key="k"), sent(3, "a"),
+        effect(4, "b"), effect(6, "a"),
+    ),
     "an object moves to another key": history(
         put(1, "a", 5, key="k"), sent(1, "a"), effect(2, "a"), ok(3, "a"), put(4, "b", 1), sent(4, "b"), effect(5, "b"),
         ok(6, "b"),
