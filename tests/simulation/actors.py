@@ -69,7 +69,7 @@ class Worker(Client):
     async def pause(self) -> None:
         """Now and then longer than any lease."""
         if self._stream.random() < 0.1:
-            self.gateway.story.faults["pause beyond the lease"] += 1
+            self.gateway.story.faults["long-pause"] += 1
             await asyncio.sleep(self.chance.pause(self.name, *LONG_S))
         else:
             await asyncio.sleep(self.chance.pause(self.name, *self.chance.pace.pauses_s))

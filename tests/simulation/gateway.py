@@ -93,7 +93,7 @@ class Gateway:
         self.story.add(Fault(self.story.now, "crash"))
         self.story.faults["crash"] += 1
         self._life.end()
-        self.story.faults["completed floor lost"] += self.disk.lose()
+        self.story.faults["completed-floor-lost"] += self.disk.lose()
         await self._end()
 
     def lose_database(self) -> None:

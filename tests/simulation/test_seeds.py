@@ -20,9 +20,9 @@ from tests.simulation.shrink import shrink
 SEEDS = range(2000)
 ROOT = Path(__file__).parents[2]
 FAULTS = {
-    "applied-then-412", "bad-body", "client-gone", "completed floor lost", "crash", "crash-in-doubt",
-    "cut-while-staged", "database-lost", "early-answer", "empty-200", "error-500", "error-in-200", "late landing",
-    "lost", "not-reached", "partial", "pause beyond the lease", "read-500", "read-lost", "refused-403", "silent",
+    "applied-then-412", "bad-body", "client-gone", "completed-floor-lost", "crash", "crash-in-doubt",
+    "cut-while-staged", "database-lost", "early-answer", "empty-200", "error-500", "error-in-200", "late-landing",
+    "lost", "not-reached", "partial", "long-pause", "read-500", "read-lost", "refused-403", "silent",
     "stop", "store-error", "store-error-after", "store-error-before",
 }  # fmt: skip
 

@@ -225,7 +225,7 @@ class Wire:
         handle = None
         if stream.random() >= NEVER_LANDS:
             if lands_s > ends_s:
-                self.story.faults["late landing"] += 1
+                self.story.faults["late-landing"] += 1
             handle = self._fly(lands_s, request, lambda: self.store.effect(request, body, by))
         if self.chance.happens(
             "crash", "crash-in-doubt", self.chance.weather.crash * (6 if _assembles(request) else 2)
