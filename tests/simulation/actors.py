@@ -88,14 +88,14 @@ class Worker(Client):
         return None if key_of(None, name) == "j" else self.key
 
     def _content(self) -> tuple[str, bytes, str]:
-        """A mark, the bytes that it stands for, and what names the bytes: now and then those of others."""
+        """A mark, the bytes that it stands for, now and then those of others, and what names the bytes."""
         self._marks["values"] += 1
         mark = f"v{self._marks['values']}"
         size = self._stream.choice((12, 12, 50))
         same = self._stream.random() < 0.15
         data = (SHARED if same else mark.encode()).ljust(size, b".")
         self.gateway.objects.written[mark] = data
-        return mark, data, data.decode() if same else ""
+        return mark, data, data.decode()
 
     async def _send(self, write: Write, wish: Wish) -> Any:
         writes = self.gateway.rig.writes
@@ -195,7 +195,7 @@ class Worker(Client):
         """Create, parts, Complete; asked again, asked twice at once, or aborted."""
         if not self.token and name.startswith("open/"):
             return Reply()  # begun outside the gate it has no binding: none of the service's business
-        mark, data, _ = self._content()
+        mark, data, shown = self._content()
         created = await self.ask(self.wish("CreateMultipartUpload", name), lambda: self._create(name, mark))
         if created.result is None or created.result.status != 200:
             return created
@@ -213,7 +213,8 @@ class Worker(Client):
         if self._stream.random() < 0.15:
             query = f"?uploadId={upload_id}"
             return await self.ask(self.wish("AbortMultipartUpload", name), lambda: self._abort(name, query))
-        return await self._complete(name, upload_id, etags, mark)
+        wish = self.wish("CompleteMultipartUpload", name, mark, bytes=shown)
+        return await self._complete(name, upload_id, etags, wish)
 
     async def _create(self, name: str, mark: str) -> Any:
         write = self.write("POST", name, query="?uploads", headers=[(MARK, mark)])
@@ -228,7 +229,7 @@ class Worker(Client):
 
         return await self.ask(self.wish("UploadPart", name), send)
 
-    async def _complete(self, name: str, upload_id: str, etags: list[str], mark: str) -> Reply:
+    async def _complete(self, name: str, upload_id: str, etags: list[str], wish: Wish) -> Reply:
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in enumerate(etags, 1)
         )
@@ -239,7 +240,6 @@ class Worker(Client):
             upload = await self.gateway.rig.uploads.bound(write, self._claimed(name))
             return await self.gateway.rig.uploads.complete(write, upload)
 
-        wish = self.wish("CompleteMultipartUpload", name, mark)
         if self._stream.random() < 0.2:
             self._twins += 1
             twin = Client(self.gateway, f"{self.name}t{self._twins}")
