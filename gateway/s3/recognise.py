@@ -40,6 +40,7 @@ _MARKING_HEADERS: dict[tuple[str, Level], frozenset[str]] = {
 }
 # `partNumber` selects UploadPart, but on GET and HEAD it picks a part of the object to read.
 _PLAIN_ON_READ = frozenset({"partNumber"})
+MAX_KEPT_NAMES = 32
 _ANY_MAY_BEAR = frozenset({"x-id"})
 """The name of the operation, which SDKs add."""
 _OF_WRITES = frozenset(
@@ -58,7 +59,9 @@ def recognise(head: RequestHead) -> Operation:
     names = tuple([name for name, _ in head.query]) if head.query else ()
     if head.method == "POST":
         _refuse_form(head, level, names)
-    row = _row(head.method, level, names, head.headers.names)
+    # What is sent by nobody who is known must not fill the cache with long rows of names.
+    find = _row if len(names) <= MAX_KEPT_NAMES else _row.__wrapped__
+    row = find(head.method, level, names, head.headers.names)
     if "partNumber" in names and row.subresource == "partNumber":
         _refuse_no_part_number(head.param("partNumber") or "")
     return row

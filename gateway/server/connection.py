@@ -265,6 +265,8 @@ class Connection(asyncio.Protocol):
         parser, fields, limits = self._parser, self._fields, self._listener.limits
         assert parser is not None
         sizes = [*map(len, chain.from_iterable(fields))]
+        if len(self._target) > limits.max_header_field_bytes:
+            raise _bad_request(f"The request's target has more than {limits.max_header_field_bytes} bytes.")
         if sum(sizes) > limits.max_header_bytes:
             raise _head_too_large(limits.max_header_bytes)
         if len(fields) > MAX_FIELDS or (sizes and max(sizes) > limits.max_header_field_bytes):

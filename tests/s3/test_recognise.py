@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.s3.errors import S3Error
-from gateway.s3.recognise import recognise
+from gateway.s3.recognise import MAX_KEPT_NAMES, _row, recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
 from tests.s3.model import head_of
 
@@ -243,3 +243,12 @@ def test_parameters_of_other_writes(method: str, target: str, name: str) -> None
     """A parameter that means something to other writes alone is refused, as S3 refuses a version on a PUT."""
     error = refusal(method, target)
     assert (error.code, error.elements["ArgumentName"]) == ("InvalidArgument", name)
+
+
+def test_long_rows_of_names_are_not_kept() -> None:
+    """Anybody may send thousands of parameters, before any proof: no cache holds on to them."""
+    few = recognise(head_of("GET", "/b/k?" + "&".join(f"n{n}" for n in range(MAX_KEPT_NAMES))))
+    kept = _row.cache_info().currsize
+    many = recognise(head_of("GET", "/b/k?" + "&".join(f"n{n}" for n in range(MAX_KEPT_NAMES + 1))))
+    assert few is many
+    assert _row.cache_info().currsize == kept

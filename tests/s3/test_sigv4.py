@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from gateway.s3.errors import S3Error
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.s3.sigv4 import (
+    MAX_KEPT_NAMES,
     UNSIGNED_HEADERS,
     ChunkSigner,
     Credentials,
+    _signed,
     parse_claim,
     presign,
     sign_headers,
@@ -634,3 +636,14 @@ def test_values_with_white_space(value: str) -> None:
     sent = signed(headers=[("x-amz-meta-a", value)])
     collapsed = [(n, re.sub(" +", " ", v).strip(" ") if n == "x-amz-meta-a" else v) for n, v in sent]
     assert check(head_of("PUT", "/b/k", collapsed)) == KEY
+
+
+def test_of_many_signed_headers_nothing_is_kept() -> None:
+    """More headers than clients sign are verified as any others, and no cache holds on to their names."""
+    sent = signed(headers=[(f"x-amz-meta-{number}", "x") for number in range(MAX_KEPT_NAMES)])
+    assert check(head_of("PUT", "/b/k", sent)) == KEY
+    kept = _signed.cache_info().currsize
+    other = signed(headers=[(f"x-amz-meta-other-{number}", "x") for number in range(MAX_KEPT_NAMES)])
+    made = _signed.cache_info().currsize
+    assert check(head_of("PUT", "/b/k", other)) == KEY
+    assert _signed.cache_info().currsize == made <= kept + 1

@@ -279,6 +279,13 @@ async def test_a_head_of_thousands_of_fields_is_refused_before_its_end(rig: Rig)
     assert (answer.status, answer.code, answer.closes) == (400, "BadRequest", True)
 
 
+async def test_a_target_longer_than_any_is_refused(rig: Rig) -> None:
+    """A target has the bound of a field; a key of 1,024 bytes, all of them in escapes, is far below it."""
+    assert (await rig.say(signed("GET", "/b/" + "%41" * 1024))).status == 404
+    answer = await rig.say(signed("GET", "/b/k?" + "&".join(f"a{number}" for number in range(3000))))
+    assert (answer.status, answer.code, answer.closes) == (400, "BadRequest", True)
+
+
 async def test_a_head_that_never_ends_is_refused(rig: Rig) -> None:
     """Line ends before a request line count, as does all that comes before the end of a head."""
     for endless in (
