@@ -87,13 +87,14 @@ class BucketCalls:
         with TemporaryDirectory(prefix=".backup-", dir=self._data) as directory:
             file = Path(directory) / "gateway.db"
             await self._store.backup(file)
-            with file.open("rb") as copy:
-                response = web.StreamResponse(headers={"content-type": "application/vnd.sqlite3"})
-                response.content_length = os.fstat(copy.fileno()).st_size
-                await response.prepare(request)
-                while piece := await asyncio.to_thread(copy.read, BACKUP_PIECE_BYTES):
-                    await response.write(piece)
-                await response.write_eof()
+            copy = file.open("rb")
+        with copy:  # no longer in the directory, and gone with the process
+            response = web.StreamResponse(headers={"content-type": "application/vnd.sqlite3"})
+            response.content_length = os.fstat(copy.fileno()).st_size
+            await response.prepare(request)
+            while piece := await asyncio.to_thread(copy.read, BACKUP_PIECE_BYTES):
+                await response.write(piece)
+            await response.write_eof()
         return response
 
     def _told(self, progress: Progress) -> dict[str, object]:

@@ -12,7 +12,17 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.stores.base import MAX_GENERATION, Event, EventKind, Fence, Ruling, Store, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import (
+    MAX_GENERATION,
+    Event,
+    EventKind,
+    Fence,
+    Ruling,
+    Store,
+    StoreUnavailable,
+    Upload,
+    UploadState,
+)
 
 MAX = 2**63 - 1
 RULES = "rules-1"

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from gateway.core.names import RECORD_KEY
 from tests.conftest import StoreServer, s3_client
-from tests.end_to_end.process import CLIENT, gateway_over, wait_until
+from tests.end_to_end.process import CLIENT, gateway_over
 from tests.gateway_process import GatewayProcess, Target, before, command
 
 KEY, OTHER = "renders/j/out", "renders/k/out"
@@ -312,6 +312,6 @@ def test_commands_tell_what_does_not_go(tmp_path: Path, store_server: StoreServe
         assert put(gateway, bucket, 34, b"x") == "OK"
         assert rebuild(gateway, bucket)["adopted"] is None
         assert RECORD_KEY in [o["Key"] for o in store_server.client.list_objects_v2(Bucket=bucket)["Contents"]]
-        wait_until(lambda: not list(tmp_path.glob(".backup-*")))
+        assert not list(tmp_path.glob(".backup-*"))
     finally:
         gateway.kill()
