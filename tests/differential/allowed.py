@@ -265,6 +265,10 @@ ALLOWED: dict[str, Allowed] = {
         "where versions are kept, SeaweedFS answers 500 to a condition on a name that leaves no room for '.versions'",
         _long_versions,
     ),
+    "sent again": Allowed(
+        "R4: where versions are kept, a write to an object of unknown state is 503 StateMoved, and SDKs send it again",
+        lambda exchange: exchange.again,
+    ),
     "in doubt": Allowed("R5: the store's 500 to a write says nothing of its effect", _in_doubt),
     "preflight": Allowed(
         "SeaweedFS breaks off some preflights of a bucket, but not where a slash follows it, as the gateway asks",

@@ -83,6 +83,8 @@ class Exchange:
     """The object keys of the request: its own, a copy source's."""
     upload: frozenset[str] = frozenset()
     """What had become of the upload that the request names before it was sent (`Memory.of_upload`)."""
+    again: bool = False
+    """The gateway was asked twice, since it had said that the object's state had moved."""
     behind: bool = False
     """`through` was read from the store behind the gateway, past it."""
     used: list[str] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from hypothesis import Phase, given, settings
@@ -13,7 +13,7 @@ from gateway.core.names import filed_name
 from tests.differential import values
 from tests.differential.buckets import bucket_steps, elsewhere, setting_steps
 from tests.differential.objects import Kinds, Scene, Steps, object_steps
-from tests.differential.steps import Fence, Step, fence
+from tests.differential.steps import Bytes, Fence, Step, UploadId, UploadKey, fence
 from tests.differential.uploads import upload_steps
 
 MOST_STEPS = 12
@@ -80,10 +80,17 @@ def sequences(draw: st.DrawFn) -> Sequence:
     key = values.KEYS.map(spoken.prefix.__add__).filter(lambda key: filed_name(key).startswith(spoken.prefix))
     scene = Scene(tuple(draw(st.lists(key, min_size=1, max_size=3, unique=True))), versioned, spoken.name)
     steps = draw(st.lists(_step(families(scene)[family]), min_size=1, max_size=MOST_STEPS))
-    if family == "uploads" and draw(st.booleans()):
-        create = draw(upload_steps(scene)["create"][1]())
-        steps = [replace(create, mode="hex"), *steps]
-    return Sequence(spoken, versioned, tuple(steps), family == "settings")
+    return Sequence(spoken, versioned, (*draw(_beginnings(scene, family)), *steps), family == "settings")
+
+
+def _beginnings(scene: Scene, family: str) -> st.SearchStrategy[tuple[Step, ...]]:
+    """What mostly comes first, so that the steps which follow find objects and an upload."""
+    puts = tuple(Step("PutObject", "PUT", key, body=Bytes(1000)) for key in scene.keys)
+    if family != "uploads":
+        return st.sampled_from([(), puts[:1], puts, puts])
+    part = Step("UploadPart", "PUT", UploadKey(0), (("partNumber", "1"), ("uploadId", UploadId(0))), body=Bytes(100))
+    create = Step("CreateMultipartUpload", "POST", scene.keys[0], (("uploads", ""),))
+    return st.sampled_from([(), (create,), (create, part), (*puts[-1:], create), (*puts[-1:], create, part)])
 
 
 def every_operation() -> set[str]:

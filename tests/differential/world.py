@@ -120,10 +120,13 @@ class World:
                     return [f"through: {error}"]
                 answers.append(NO_ANSWER)
         direct, through = answers
+        again = direct.get(b"x-amz-version-id") is not None and through.get(b"x-fencing-reason") == b"StateMoved"
+        if again:
+            through = other.ask(step, bucket, spoken)
         if 200 <= direct.status < 300:
             self.succeeded[step.operation] += 1
         shown = Shown.of(direct, self._direct.memory), Shown.of(through, other.memory)
-        exchange = Exchange(step, spoken, *shown, _keys(step, targets[0]), before, behind=other is self._behind)
+        exchange = Exchange(step, spoken, *shown, _keys(step, targets[0]), before, again, behind=other is self._behind)
         explain(exchange)
         self._parted = exchange.parted
         self.used.update(exchange.used)
