@@ -60,6 +60,7 @@ class Index:
         self.writers: dict[tuple[str, str | None], list[Attempt]] = defaultdict(list)
         self.any_value: dict[str, list[Attempt]] = defaultdict(list)
         """The calls of which nobody can say what they leave, by object."""
+        self._bytes: dict[str, str] = {}
         self.effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self.seen: dict[str, list[tuple[int, Seen]]] = defaultdict(list)
         for number, line in enumerate(lines, 1):
@@ -75,6 +76,8 @@ class Index:
         if call.id in self.attempts:
             raise BadHistory(f"line {number}: a second call {call.id!r}")
         attempt = self.attempts[call.id] = Attempt(number, call)
+        if call.bytes and call.value is not None:
+            self._bytes[call.value] = call.bytes
         if call.operation in CHANGES_OBJECTS:
             (self.any_value[call.object] if call.value == ANY else self.writers[call.object, call.value]).append(
                 attempt
@@ -99,9 +102,6 @@ class Index:
         """Everybody who may have left `value` on the object, whatever the outcome."""
         return [*self.writers.get((name, value), ()), *self.any_value.get(name, ())]
 
-    def bytes_of(self, name: str, value: str | None) -> str:
-        """What tells the bytes of a value from others'; empty for absence."""
-        if value is None:
-            return ""
-        writers = self.writers.get((name, value))
-        return (writers[0].call.bytes if writers else "") or value
+    def bytes_of(self, value: str | None) -> str:
+        """What tells the bytes of a value from others', on whatever object a copy has brought it to; empty for absence."""
+        return "" if value is None else self._bytes.get(value, value)

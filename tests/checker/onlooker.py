@@ -43,10 +43,8 @@ def _replacing(index: Index, rules: Rules, effects: list[tuple[int, Effect]], pl
     if before.value is None:
         return None
     attempt, last = index.attempts[effects[place][1].id], effects[place][1].at[1]
-    bytes_now = index.bytes_of(before.object, before.value)
-    returned = any(
-        index.bytes_of(e.object, e.value) == bytes_now and e.value != before.value for _, e in effects[: place - 1]
-    )
+    bytes_now = index.bytes_of(before.value)
+    returned = any(index.bytes_of(e.value) == bytes_now and e.value != before.value for _, e in effects[: place - 1])
     fault = rules.against_replacing(attempt, index.attempts[before.id], before.at[0], last, returned=returned)
     return None if fault is None else replace(fault, lines=(number, *fault.lines))
 

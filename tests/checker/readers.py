@@ -138,7 +138,7 @@ def _may_return(index: Index, name: str, last: float) -> bool:
         if value is None and any(not a.denied and a.call.at[0] <= last for a in attempts):
             return True
         if value is not None:
-            told = index.bytes_of(name, value)
+            told = index.bytes_of(value)
             if told in known:
                 return True
             known.add(told)
