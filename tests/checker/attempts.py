@@ -103,5 +103,5 @@ class Index:
         return [*self.writers.get((name, value), ()), *self.any_value.get(name, ())]
 
     def bytes_of(self, value: str | None) -> str:
-        """What tells the bytes of a value from others', on whatever object a copy has brought it to; empty for absence."""
+        """What tells the bytes of a value from others', wherever a copy has brought it; empty for absence."""
         return "" if value is None else self._bytes.get(value, value)
