@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 or later and make, nothing else.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-services fuzz chaos differential simulate model check format docs bench image lock clean
+.PHONY: help run demo test test-services test-long fuzz chaos differential simulate model check format docs bench image lock clean
 SHELL := /bin/sh
 
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
@@ -19,6 +19,7 @@ help:
 	@echo "make demo           play the incident that the gateway prevents, and exit"
 	@echo "make test           run the tests that need Python packages alone"
 	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
+	@echo "make test-long      run the tests that take minutes of real processes: chaos with a rule taken away"
 	@echo "make fuzz           feed the parsers what no client sends (SECONDS=60 for each; FUZZERS=… for some alone)"
 	@echo "make model          every interleaving of small cases, and each rule taken away (MODEL=\"--minutes 5\")"
 	@echo "make chaos          stop, kill and cut off workers, gateway and store, and judge what they saw (MINUTES=60)"
@@ -39,10 +40,13 @@ demo: .venv/run.stamp
 	$(BIN)/fencing-gateway demo
 
 test: .venv/dev.stamp
-	$(PYTEST) -m "not services" tests
+	$(PYTEST) -m "not services and not long" tests
+
+test-long: .venv/dev.stamp
+	$(PYTEST) -m long tests
 
 test-services: .venv/dev.stamp .services/stamp
-	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) -m services tests
+	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) -m "services and not long" tests
 
 # atheris, whose wheels are for few Pythons on Linux alone, comes into an environment of its own.
 fuzz: .fuzz/stamp

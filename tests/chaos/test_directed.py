@@ -44,6 +44,7 @@ def test_each_mutant_has_its_harm() -> None:
     assert {mutant for mutant, _, _ in HARMS} == MUTANTS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mutant", "play", "broken"), MUTATED)
 async def test_without_its_rule_the_harm_is_found(
     mutant: str, play: Scenario, broken: str, tmp_path: Path, store_server: StoreServer, bucket: str
