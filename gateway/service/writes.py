@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, stand_in_of
-from gateway.core.names import filed_name, names_folder
+from gateway.core.names import filed_name
 from gateway.core.write import (
     ABSENT,
     CONDITION_FAILED_STATUS,
@@ -304,10 +304,7 @@ class Writes:
         honoured = _honours(capabilities, operation.name)
         if self._require_conditional and not honoured:
             raise unavailable(f"it has not proved conditional {operation.name}, which the configuration requires")
-        # A folder that only holds objects is absent to a HEAD, and there to If-None-Match (measured on SeaweedFS 4.48).
-        admitted.honoured = honoured = honoured and not (
-            capabilities.files_paths and names_folder(write.head.key or "")
-        )
+        admitted.honoured = honoured
         if own := own_conditions(write.head):
             await self._check_own_conditions(write, live, entry, own)
             admitted.own = True
@@ -320,6 +317,8 @@ class Writes:
             streams = write.body is not None and write.body.length > self.small_body_bytes
             if entry.state is None and (streams or not (honoured or write.ruled)):
                 await self._look(write, live, entry)
+        if entry.folder and entry.state is ABSENT:
+            admitted.honoured = honoured = False
         return admitted.on(entry.state) if honoured else admitted
 
     async def _before_delete(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Result | None:
@@ -466,6 +465,9 @@ class Writes:
             return refusal
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
+        if admitted.condition == condition_on(ABSENT) and state is ABSENT and write.operation.name == "PutObject":
+            # SeaweedFS keeps a folder when its last object goes. The gate orders (decision 0016).
+            entry.folder = (await self.capabilities.of_bucket(write.bucket)).files_paths
         # An object that is absent does not tell whether its bucket keeps versions.
         if not at_hand or state.versioned or (state is ABSENT and not await self._is_plain_bucket(write)):
             raise state_moved(write)
@@ -473,6 +475,8 @@ class Writes:
         if write.operation.name == "DeleteObject" and state is ABSENT:
             return Result(204, [], b"")
         admitted.on(state)
+        if entry.folder and state is ABSENT:
+            admitted.honoured, admitted.condition = False, None
         return None
 
     async def _in_doubt(self, admitted: Admitted, passage: Passage, nonce: str, result: Result | None) -> Result:

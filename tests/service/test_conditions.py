@@ -11,6 +11,7 @@ from gateway.core.errors import Reason
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_metadata
 from gateway.service.waits import Timing
+from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, refusal, rig, rule
 from tests.virtual_time import run
 
@@ -275,14 +276,31 @@ def test_the_head_is_judged_before_the_clients_own_condition() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(("files_paths", "demanded"), [(True, []), (False, [("if-none-match", "*")])])
-def test_a_folder_goes_without_a_condition(files_paths, demanded) -> None:
-    """Where keys are filed as paths, a folder may be there for one look and absent for the other; the gate orders."""
+@pytest.mark.parametrize("size", [1, 100], ids=["at hand", "streamed"])
+@pytest.mark.parametrize("files_paths", [True, False], ids=["files paths", "plain"])
+def test_a_folder_in_the_objects_place_takes_the_write(files_paths, size) -> None:
+    """Where keys are filed as paths a folder may be absent to a HEAD and there to a demand of absence: a PUT would
+    never get through. A streamed one does when sent again. Elsewhere nothing goes without its condition."""
 
     async def main() -> None:
         r = await rig(capabilities=replace(HONEST, files_paths=files_paths))
-        assert (await r.put(33, b"", key="renders/j/folder/")).status == 200
-        assert conditions(r) == demanded
+        apply = r.upstream.apply
+
+        def with_a_folder(request, body):
+            if request.method == "PUT" and ("if-none-match", "*") in request.headers:
+                return MemoryResponse(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+            return apply(request, body)
+
+        r.upstream.apply = with_a_folder
+        if not files_paths:
+            assert (await refusal(r.put(33, b"x" * size))).reason is Reason.STATE_MOVED
+            assert r.data() is None
+            return
+        if size > 16:
+            assert (await refusal(r.put(33, b"x" * size))).reason is Reason.STATE_MOVED
+        assert (await r.put(33, b"x" * size)).status == 200
+        assert (await r.put(34, b"B")).status == 200
+        assert conditions(r)[-1][0] == "if-match"
 
     run(main())
 

@@ -186,6 +186,28 @@ def test_an_absent_source_is_no_such_key(key) -> None:
     run(main())
 
 
+def test_the_clients_demands_on_the_source_are_made_of_it() -> None:
+    """S3 overlooks the date where an If-Match holds, and the gateway's own always would."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        asked = []
+
+        async def read(request, body=b""):
+            asked.append(dict(request.headers))
+            return MemoryResponse(412, [], b"")
+
+        r.upstream.read = read
+        demands = {"x_amz_copy_source_if_unmodified_since": "then", "x_amz_copy_source_if_match": '"e"'}
+        with pytest.raises(S3Error) as caught:
+            await copy(r, 7, "renders/k/copy", **demands)
+        assert caught.value.code == "PreconditionFailed"
+        assert asked == [{"if-match": '"e"', "if-unmodified-since": "then"}]
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("source", "target"),
     [
