@@ -33,7 +33,7 @@ def main() -> int:
             seed += 1
         _report(world)
         world.close()
-    print(f"{len(found)} unexplained differences")
+    print(*world.seen_once, f"{len(found)} unexplained differences", sep="\n")
     return 1 if found else 0
 
 

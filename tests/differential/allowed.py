@@ -14,6 +14,7 @@ from gateway.s3.operations import OPERATIONS
 from gateway.s3.request import MAX_KEY_BYTES
 from tests.differential.compare import OWN_FIELDS, Exchange, undated
 from tests.differential.memory import RECORD
+from tests.differential.steps import ETagOf
 
 ROWS = {row.name: row for row in OPERATIONS}
 
@@ -134,6 +135,12 @@ def _copy_of_version(exchange: Exchange) -> bool:
     refused = exchange.step.operation == "CopyObject" and exchange.direct.code == b"InvalidRequest"
     named = isinstance(source, str) and source.endswith("?versionId=null") and len(set(exchange.keys)) == 1
     return refused and named and exchange.through.status == 200 and exchange.agree()
+
+
+def _several_etags(exchange: Exchange) -> bool:
+    asked = dict(exchange.step.headers).get("x-amz-copy-source-if-match")
+    several = isinstance(asked, ETagOf) and "," in asked.form
+    return several and exchange.direct.status == 412 and exchange.through.status == 200 and exchange.agree()
 
 
 def _etag_of_copy(exchange: Exchange) -> bool:
@@ -281,6 +288,10 @@ ALLOWED: dict[str, Allowed] = {
     "copy of a version": Allowed(
         "a version may be copied onto its own object on S3; the fence spells its metadata out, as SeaweedFS wants it",
         _copy_of_version,
+    ),
+    "several etags": Allowed(
+        "SeaweedFS lets a copy's source have none of several ETags, and any for the HEAD that the gateway makes",
+        _several_etags,
     ),
     "etag of a copy": Allowed(
         "SeaweedFS quotes the ETag of a copy onto itself unless its metadata is spelt out, as the fence does",

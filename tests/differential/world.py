@@ -72,6 +72,8 @@ class World:
         """By row: how many the store answered with 2xx."""
         self.used: Counter[str] = Counter()
         """By allowed difference: how often it was met."""
+        self.seen_once: list[str] = []
+        """Differences that did not come again."""
         self._have_probed()
 
     def close(self) -> None:
