@@ -130,11 +130,12 @@ def _unbound(exchange: Exchange) -> bool:
     return (aborting or again) and exchange.through.code == b"NoSuchUpload" and exchange.agree()
 
 
-def _copy_of_version(exchange: Exchange) -> bool:
-    source = dict(exchange.step.headers).get("x-amz-copy-source")
+def _self_copy(exchange: Exchange) -> bool:
+    said = dict(exchange.step.headers)
     refused = exchange.step.operation == "CopyObject" and exchange.direct.code == b"InvalidRequest"
-    named = isinstance(source, str) and source.endswith("?versionId=null") and len(set(exchange.keys)) == 1
-    return refused and named and exchange.through.status == 200 and exchange.agree()
+    source, itself = said.get("x-amz-copy-source"), len(set(exchange.keys)) == 1
+    changes = "x-amz-storage-class" in said or (isinstance(source, str) and source.endswith("?versionId=null"))
+    return refused and itself and changes and exchange.through.status == 200 and exchange.agree()
 
 
 def _several_etags(exchange: Exchange) -> bool:
@@ -285,9 +286,10 @@ ALLOWED: dict[str, Allowed] = {
     "unbound": Allowed(
         "an upload that is gone is NoSuchUpload on S3 and under R6; SeaweedFS aborts or completes it again", _unbound
     ),
-    "copy of a version": Allowed(
-        "a version may be copied onto its own object on S3; the fence spells its metadata out, as SeaweedFS wants it",
-        _copy_of_version,
+    "self-copy": Allowed(
+        "an object may be copied onto itself from a version or to a storage class on S3; SeaweedFS wants its metadata "
+        "spelt out, as the fence does",
+        _self_copy,
     ),
     "several etags": Allowed(
         "SeaweedFS lets a copy's source have none of several ETags, and any for the HEAD that the gateway makes",
