@@ -134,14 +134,19 @@ def _self_copy(exchange: Exchange) -> bool:
     said = dict(exchange.step.headers)
     refused = exchange.step.operation == "CopyObject" and exchange.direct.code == b"InvalidRequest"
     source, itself = said.get("x-amz-copy-source"), len(set(exchange.keys)) == 1
-    changes = "x-amz-storage-class" in said or (isinstance(source, str) and source.endswith("?versionId=null"))
-    return refused and itself and changes and exchange.through.status == 200 and exchange.agree()
+    changes = not _CHANGES.isdisjoint(said) or (isinstance(source, str) and source.endswith("?versionId=null"))
+    return refused and itself and changes and _passed_on(exchange) and exchange.agree()
+
+
+def _passed_on(exchange: Exchange) -> bool:
+    """The store has taken it from the gateway, or answered 500: to an encryption that it has no key for, say."""
+    return exchange.through.status == 200 or exchange.through.get(b"x-fencing-reason") == b"InDoubt"
 
 
 def _several_etags(exchange: Exchange) -> bool:
     asked = dict(exchange.step.headers).get("x-amz-copy-source-if-match")
     several = isinstance(asked, ETagOf) and "," in asked.form
-    return several and exchange.direct.status == 412 and exchange.through.status == 200 and exchange.agree()
+    return several and exchange.direct.status == 412 and _passed_on(exchange) and exchange.agree()
 
 
 def _etag_of_copy(exchange: Exchange) -> bool:
@@ -223,6 +228,7 @@ def _order_of_uploads(exchange: Exchange) -> bool:
 
 _OF_THE_FENCE = (b"x-fencing-token", b"x-fencing-key", b"x-fencing-floor", b"x-fencing-object-")
 MAX_FILE_NAME_BYTES = 255
+_CHANGES = {"x-amz-storage-class", "x-amz-server-side-encryption", "x-amz-website-redirect-location"}
 _CONDITIONAL = frozenset({"PutObject", "CopyObject", "DeleteObject"})
 _VERIFIED = frozenset({b"BadDigest", b"InvalidDigest", b"InvalidRequest"})
 _FOUND_FIRST = _VERIFIED | {b"MalformedXML", b"InvalidArgument", b"NoSuchKey", b"NoSuchUpload", b"PreconditionFailed"}
@@ -287,8 +293,8 @@ ALLOWED: dict[str, Allowed] = {
         "an upload that is gone is NoSuchUpload on S3 and under R6; SeaweedFS aborts or completes it again", _unbound
     ),
     "self-copy": Allowed(
-        "an object may be copied onto itself from a version or to a storage class on S3; SeaweedFS wants its metadata "
-        "spelt out, as the fence does",
+        "a copy onto itself may name a version, a storage class, an encryption or a redirect on S3; SeaweedFS wants "
+        "its metadata spelt out, as the fence does",
         _self_copy,
     ),
     "several etags": Allowed(
