@@ -116,7 +116,7 @@ async def _head_source(
     # A header may hold plainly what a request's target has to escape.
     target, parameters = (quote(text, safe=_IN_TARGETS, errors="surrogateescape") for text in (raw_key, query))
     request = UpstreamRequest("HEAD", bucket, target, parameters, headers, EMPTY_SHA256)
-    response = await head_of(upstream, request, "the copy's source")
+    response = await head_of(upstream, request, "the copy's source", demands=True)
     if response.status == 404:
         raise S3Error("NoSuchKey", "The specified key does not exist.", Key=unquote(raw_key))
     if response.status == 412:

@@ -23,7 +23,8 @@ class ObjectEntry:
         self.key = key
         self.state: ObjectState | None = None
         self.folder = False
-        """The store finds no object to a HEAD and one to a demand of absence: its path is a folder's."""
+        """The store finds no object to a HEAD and one to a demand of absence: its path is a folder's. Believed until
+        the object has been written."""
         self.turn = asyncio.Lock()
         """Bodies at hand go one after another, from commit point to answer."""
         self.owner: FencingKey | None = None

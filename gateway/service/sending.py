@@ -196,9 +196,11 @@ async def look(upstream: Upstream, write: Write) -> tuple[ObjectState, list[tupl
     return state, response.headers
 
 
-async def head_of(upstream: Upstream, request: UpstreamRequest, what: str) -> UpstreamResponse:
-    """The answer to a HEAD: 200, 404 where there is no such object, or 412 where it is not as `request` demands. Raises
-    `TryAgain` (UpstreamUnavailable), and `S3Error` where asking again would not help."""
+async def head_of(
+    upstream: Upstream, request: UpstreamRequest, what: str, *, demands: bool = False
+) -> UpstreamResponse:
+    """The answer to a HEAD: 200, 404 where there is no such object, or, if `request` demands something of it, 412.
+    Raises `TryAgain` (UpstreamUnavailable), and `S3Error` where asking again would not help."""
     try:
         response = await upstream.read(request)
         response.close()
@@ -206,7 +208,7 @@ async def head_of(upstream: Upstream, request: UpstreamRequest, what: str) -> Up
             refuse_our_own_fault(await _code_of_get(upstream, request))
     except (UpstreamNotReached, UpstreamLost) as error:
         raise unavailable(str(error)) from error
-    if response.status not in (200, 404, 412):
+    if response.status not in (200, 404) and not (demands and response.status == 412):
         raise cannot_look(response.status, what)
     return response
 

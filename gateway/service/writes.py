@@ -439,6 +439,7 @@ class Writes:
         else:
             passage.applied()
             admitted.entry.state = _state_after(admitted.write, admitted.entry, result, nonce)
+            admitted.entry.folder = False
 
     def _condition_failed(self, admitted: Admitted, result: Result) -> bool:
         """Whether the upstream refused because the object was not in the state last seen."""

@@ -106,7 +106,8 @@ class Connection(asyncio.Protocol):
         self._outgoing = Outgoing(self._transport)
 
     def start(self, method: str, head: bytes, body: bytes, unsent: int, silence_timeout_s: float) -> Exchange:
-        """Send `head` and `body` with one write and answer the exchange, which awaits `unsent` more body bytes."""
+        """Send `head` and `body` together, with the loop's next turn; answer the exchange, which awaits `unsent` more
+        body bytes."""
         assert self._exchange is None
         exchange = self._exchange = Exchange(self, method == "HEAD", unsent, silence_timeout_s)
         self._response = None

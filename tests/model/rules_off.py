@@ -373,6 +373,6 @@ NOT_HERE = {
     "fence behind before anything is decided: `tests/service/test_batches.py`, `test_copies.py`, "
     "`tests/simulation/test_rules_off.py`",
     "R8": "is a table, not a schedule: `tests/s3/test_operations.py` holds it against botocore's service model",
-    "R10": "leases, generations and the bucket's record do not exist yet; with them G0 after a lost database and G4 "
-    "for writes without a token",
+    "R10": "leases do not exist yet, generations and the bucket's record are not modelled; with them G0 "
+    "after a lost database and G4 for writes without a token",
 }

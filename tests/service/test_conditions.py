@@ -301,6 +301,25 @@ def test_a_folder_in_the_objects_place_takes_the_write(files_paths, size) -> Non
         assert (await r.put(33, b"x" * size)).status == 200
         assert (await r.put(34, b"B")).status == 200
         assert conditions(r)[-1][0] == "if-match"
+        r.upstream.apply = apply
+        assert (await r.delete(34)).status == 204
+        assert (await r.put(34, b"C")).status == 200
+        assert conditions(r)[-1] == ("if-none-match", "*"), "what was believed of the folder ended with the first write"
+
+    run(main())
+
+
+def test_a_412_to_a_look_that_demands_nothing_is_no_object() -> None:
+    """R4: what a store cannot mean is not taken for a state of the object; nothing is sent on the strength of it."""
+
+    async def main() -> None:
+        r = await rig()
+        apply = r.upstream.apply
+        r.upstream.apply = lambda request, body: (
+            MemoryResponse(412, [], b"") if request.method == "HEAD" else apply(request, body)
+        )
+        assert (await refusal(r.put(33, b"x" * 100))).reason is Reason.UPSTREAM_UNAVAILABLE
+        assert r.data() is None
 
     run(main())
 
