@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from bench.load import Door, NotMeasured
+from gateway.core.names import RECORD_KEY
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream.base import EMPTY_SHA256, UpstreamRequest
 from gateway.upstream.client import UpstreamClient
@@ -63,8 +64,9 @@ class Bench:
         await self._send("PUT", name, "")
 
     async def remove(self, bucket: str, keys: list[str]) -> None:
-        """Take a bucket's objects and then itself away, so that its disk space is free again."""
-        for key in keys:
+        """Take a bucket's objects, the gateway's record among them, and then itself away: its disk space is free
+        again."""
+        for key in [*keys, RECORD_KEY]:
             await self._send("DELETE", bucket, key)
         await self._send("DELETE", bucket, "")
 
