@@ -58,6 +58,11 @@ class ObjectEntry:
         owner = [] if self.owner is None else [self.owner]
         return sorted({*owner, *self._unsettled} - {fence_key})
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether any send may still land on the object."""
+        return bool(self._unsettled)
+
     def unsettled_of_another(self, fence_key: FencingKey) -> bool:
         """Whether a send of another key may still land on the object."""
         return bool(self._unsettled) and (len(self._unsettled) > 1 or fence_key not in self._unsettled)

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
-from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, stand_in_of
+from gateway.core.keys import NO_TOKEN, FencingKey, key_in_metadata, key_of_metadata, stand_in_of
 from gateway.core.names import filed_name
 from gateway.core.write import (
     ABSENT,
@@ -265,6 +265,19 @@ class Writes:
         if left_s is not None:
             raise contested(write.key, left_s)
 
+    async def _give_back(self, write: Write, entry: ObjectEntry, state: ObjectState) -> None:
+        """The object says that it is another key's, and its claim by the write's key has come to nothing: it is
+        recorded as the object says. A database that is new does not know so (R9).
+
+        Not while something of the claim's key may still land: who owned the object then would not wait for it."""
+        store, place = self.fences.store, (write.bucket, write.object_key)
+        with suppress(StoreUnavailable):  # then the next write of either key is refused, and tries it again
+            async with entry.owning:
+                settled = not entry.unsettled and self.fences.object_settles_in_s(*place) is None
+                if settled and entry.state is state:
+                    owner = key_of_metadata(state.key or "")
+                    entry.owner = FencingKey(await store.claim(*place, owner, instead_of=write.key))
+
     def _judge(self, write: Write, live: LiveGate, state: ObjectState, nonce: str | None = None) -> Verdict:
         """Judge a head. Raises `Malformed` (KeyMismatch) where the object belongs to another key."""
         verdict = judge(state, write.key, write.token, nonce)
@@ -281,7 +294,11 @@ class Writes:
         Raises `FenceError`."""
         state, headers = await look(self.upstream, write)
         entry.state = state
-        verdict = self._judge(write, live, state, nonce)
+        try:
+            verdict = self._judge(write, live, state, nonce)
+        except FenceError:
+            await self._give_back(write, entry, state)
+            raise
         if verdict is Verdict.HIGHER_TOKEN:
             await self.fences.learn(live, state.token, f"found on {write.bucket}/{write.object_key}", write.request_id)
             live.gate.refuse_overtaken(write.token)

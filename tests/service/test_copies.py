@@ -81,6 +81,29 @@ def test_a_source_that_is_fenced_in_between_is_not_copied() -> None:
     run(main())
 
 
+def test_a_source_whose_equal_bytes_are_fenced_in_between_leaves_its_fence_behind() -> None:
+    """R7: no condition tells equal bytes apart, so a copy without a token spells out what it takes along; found by
+    simulation."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(0, b"A", headers=CUSTOM)
+        read = r.upstream.read
+
+        async def reading_too_early(request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+            head = await read(request, body)
+            if "x-amz-meta-fencing-token" not in metadata(r, JOB):
+                await r.put(33, b"A", headers=CUSTOM)
+            return head
+
+        r.upstream.read = reading_too_early
+        assert (await copy(r, 0, "renders/k/copy")).status == 200
+        assert metadata(r, "renders/k/copy") == dict(CUSTOM)
+        assert (await r.put(1, b"K", key="renders/k/copy")).status == 200
+
+    run(main())
+
+
 def test_a_source_that_changes_in_between_is_not_copied() -> None:
     """The metadata that was read belongs to one state of the source, and so does the copy."""
 

@@ -153,3 +153,54 @@ def test_a_second_complete_is_waited_for_after_a_crash() -> None:
         r.fences.unpin(live)
 
     run(main())
+
+
+async def with_a_new_database(r: Rig, *rules: object) -> Rig:
+    """The same gateway with a database that knows nothing."""
+    await r.store.stop(clean=True)
+    return await rig(*rules, upstream=r.upstream)  # type: ignore[arg-type]
+
+
+LONG = FencingKey("J" * 400)
+
+
+@pytest.mark.parametrize("capabilities", [HONEST, DEAF], ids=["honest", "deaf"])
+@pytest.mark.parametrize("size", [10, 100], ids=["at hand", "streamed"])
+@pytest.mark.parametrize("key", [FencingKey("J/ü"), LONG], ids=["in full", "by its hash"])
+def test_a_claim_that_the_object_refutes_leaves_no_owner(capabilities, size, key) -> None:
+    """After a lost database another key's write claims the object, finds whose it is, and is refused: whose it is writes
+    on at once, and the other one is refused as before."""
+
+    async def main() -> None:
+        r = await rig(NO_RULE, capabilities=capabilities)
+        assert (await r.put(7, b"J", key="o", fence_key=key)).status == 200
+        r = await with_a_new_database(r, NO_RULE)
+        for _ in range(2):
+            assert (await refusal(r.put(9, b"k" * size, key="o", fence_key="K"))).reason is Reason.KEY_MISMATCH
+        assert (await refusal(r.put(6, b"stale", key="o", fence_key=key))).reason is Reason.STALE_TOKEN
+        assert (await r.put(8, b"J2", key="o", fence_key=key)).status == 200
+        assert (await refusal(r.put(9, b"K", key="o", fence_key="K"))).reason is Reason.KEY_MISMATCH
+        assert r.data("o") == b"J2"
+
+    run(main())
+
+
+def test_a_claim_stays_while_something_of_its_key_may_still_land() -> None:
+    """What the object says is believed once nothing can make it say something else without the new owner's waiting."""
+
+    async def main() -> None:
+        r = await rig(NO_RULE)
+        assert (await r.put(7, b"J", key="o", fence_key="J")).status == 200
+        r = await with_a_new_database(r, NO_RULE)
+        upload_id = await r.create(9, key="o", fence_key="K")
+        etag = (await r.part(upload_id, b"K", key="o")).header("etag") or ""
+        r.upstream.faults = [Fault.LOST_LATE]
+        await refusal(r.complete(upload_id, etag=etag, key="o"))
+        for again in (r, await after_a_crash(r, NO_RULE)):
+            assert (await refusal(again.put(9, b"K", key="o", fence_key="K"))).reason is Reason.KEY_MISMATCH
+            assert await again.store.owner(BUCKET, "o") == "K"
+        await asyncio.sleep(301)
+        assert (await refusal(again.put(9, b"K", key="o", fence_key="K"))).reason is Reason.KEY_MISMATCH
+        assert (await again.put(8, b"J2", key="o", fence_key="J")).status == 200
+
+    run(main())

@@ -63,10 +63,9 @@ class ObjectStore(MemoryUpstream):
         borne = None if stored is None else dict(stored.metadata).get(META_KEY)
         return None if borne is None else unquote(borne)
 
-    def _bears(self, request: UpstreamRequest, call: str, token: int, stored: StoredObject | None) -> None:
-        """R4, R7: an object bears the token of who wrote it, and no other. A copy without a token, whose source is
-        replaced by equal bytes between look and copy, may take its fence along: no condition tells them apart."""
-        if stored is None or (not token and _copies(request)):
+    def _bears(self, call: str, token: int, stored: StoredObject | None) -> None:
+        """R4, R7: an object bears the token of who wrote it, and no other."""
+        if stored is None:
             return
         borne = dict(stored.metadata).get(META_TOKEN, "0")
         if borne != str(token):
@@ -92,7 +91,7 @@ class ObjectStore(MemoryUpstream):
                 assert key in by, f"the gateway itself has changed {key}"
                 call, token = by[key]
                 self.story.add(Effect(call, self.story.now, f"{BUCKET}/{key}", self.value(key)))
-                self._bears(request, call, token, objects.get(key))
+                self._bears(call, token, objects.get(key))
         return answer
 
     def land_in(self, delay_s: float, land: Callable[[], None]) -> asyncio.TimerHandle:
