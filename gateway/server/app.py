@@ -16,8 +16,10 @@ from gateway.core.keys import Ruleset
 from gateway.s3.xml import error_code, texts_of
 from gateway.server.body import Progress
 from gateway.server.clients import Client, Clients
-from gateway.server.control import ApiToken, Control, Readiness
-from gateway.server.control_buckets import BucketCalls
+from gateway.server.control.access import ApiToken
+from gateway.server.control.application import Control
+from gateway.server.control.buckets import BucketCalls
+from gateway.server.control.health import Readiness
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.tls import Tls

@@ -15,7 +15,7 @@ from gateway.credentials_file import ready_made_credentials
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
-from gateway.server.control import ApiToken
+from gateway.server.control.access import ApiToken
 from gateway.server.listener import Limits
 from gateway.server.tls import Tls
 from gateway.service.waits import Timing

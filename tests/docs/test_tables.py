@@ -21,14 +21,16 @@ from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
 from gateway.config import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
-from gateway.server import control, control_buckets
-from gateway.server.control import Control, Readiness
-from gateway.server.control_buckets import BucketCalls
+from gateway.server.control.application import Control
+from gateway.server.control.buckets import BucketCalls
+from gateway.server.control.health import Readiness
+from gateway.server.control.problems import NAME, STATUS
 from gateway.stores.base import EventKind
 from tests.docs.conftest import Shell
 from tests.docs.pages import DOCS, ROOT, blocks, codes, first_codes, page, prose, rows, section
 
 CODE = Path(gateway.__file__).parent
+CONTROL = sorted((CODE / "server" / "control").glob("*.py"))
 OPERATING, API, INTERFACE = page("operating.md"), page("api.md"), page("interface.md")
 GUIDES = ("adopting.md", "deploying.md", "operating.md", "interface.md")
 
@@ -167,12 +169,12 @@ def test_every_problem_has_its_row() -> None:
     """The reasons that the API gives by name, with their status."""
     told = {(row[0], code) for row in rows(API.partition("## GET")[0]) for code in codes(row[1])}
     given = set()
-    for call in (*calls(Path(control.__file__)), *calls(Path(control_buckets.__file__))):
-        if isinstance(call.func, ast.Name) and call.func.id in ("Problem", "_problem"):
+    for call in (call for path in CONTROL for call in calls(path)):
+        if isinstance(call.func, ast.Name) and call.func.id in ("Problem", "_answer"):
             match call.args[:2]:
                 case [ast.Constant(value=int(status)), ast.Constant(value=str(reason))]:
                     given.add((str(status), reason))
-    given |= {(str(control._STATUS[r]), control._REASON.get(r, r.value)) for r in (Reason.STALE_TOKEN, Reason.SEALED)}
+    given |= {(str(STATUS[r]), NAME.get(r, r.value)) for r in (Reason.STALE_TOKEN, Reason.SEALED)}
     assert given <= told
     assert {("503", "HandoverPending"), ("503", "StoreUnavailable")} <= told
 
@@ -208,7 +210,7 @@ def test_the_settings_named_are_there(name: str, shell: Shell) -> None:
 
 def members() -> set[str]:
     """The members of the control API's documents."""
-    return set(re.findall(r'"(\w+)":', Path(control.__file__).read_text()))
+    return {name for path in CONTROL for name in re.findall(r'"(\w+)":', path.read_text())}
 
 
 def test_every_setting_named_elsewhere_is_in_the_manual() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gateway.s3.operations import OPERATIONS
 from gateway.s3.sigv4 import Credentials
 from gateway.server.clients import Client
-from gateway.server.control import ApiToken
+from gateway.server.control.access import ApiToken
 from gateway.upstream.memory import MemoryUpstream, StoredObject
 from tests.s3.model import model, request_of
 from tests.server.rig import BUCKET, CREDENTIALS, HOST, Rig, raw, rule, running

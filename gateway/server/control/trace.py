@@ -10,13 +10,18 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from gateway.clock import Clock
 from gateway.core.keys import FencingKey
-from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.server.control.access import ApiToken, Authorise, checked_key, may_use
+from gateway.server.control.fences import event_document
+from gateway.server.control.health import Readiness
+from gateway.server.control.problems import Problem
+from gateway.service.fences import Fences
+from gateway.stores.base import Event, EventKind, StoreUnavailable
 from gateway.telemetry import Follower, Line, Telemetry, as_json
 
 LOOK_S = 0.5
 """How often the history is looked at, and whether the gateway goes on."""
+MAX_TRACE_S = 86400
 BEAT_S = 10.0
 """How often an idle follower gets an empty line, so that both sides learn whether the other is still there."""
 KINDS = frozenset({EventKind.RAISED, EventKind.SEALED, EventKind.UPLOAD_REVOKED})
@@ -35,32 +40,47 @@ def wanted(key: str | None, request_id: str | None) -> Callable[[Line], bool]:
     return is_wanted
 
 
-class Trace:
-    """Serves those who follow."""
+class TraceCalls:
+    """Its handler."""
 
-    def __init__(self, store: Store, telemetry: Telemetry, clock: Clock, goes_on: Callable[[], bool]) -> None:
-        """It ends, for all, when `goes_on` says no."""
-        self._store = store
+    def __init__(self, fences: Fences, telemetry: Telemetry, readiness: Readiness) -> None:
+        """A trace ends, for all, when the gateway is no longer ready by itself."""
+        self._store = fences.store
         self._telemetry = telemetry
-        self._clock = clock
-        self._goes_on = goes_on
+        self._clock = fences.clock
+        self._readiness = readiness
 
-    async def serve(
-        self,
-        request: web.Request,
-        key: FencingKey | None,
-        request_id: str | None,
-        for_s: float,
-        shown: Callable[[Event], dict[str, object]],
+    def routes(self, as_operator: Authorise) -> list[web.RouteDef]:
+        """The route."""
+
+        async def trace(request: web.Request) -> web.StreamResponse:
+            return await self.trace(request, as_operator(request))
+
+        return [web.get("/v1/trace", trace)]
+
+    async def trace(self, request: web.Request, caller: ApiToken | None) -> web.StreamResponse:
+        """First what is still known of the past, then what comes. Who may not use all keys must name one."""
+        key = request.query.get("key")
+        if not may_use(caller, "*" if key is None else key):
+            raise Problem(
+                403, "forbidden", f"this API token may not follow {'every key' if key is None else repr(key)}"
+            )
+        text = request.query.get("for_s", str(MAX_TRACE_S))
+        if not text.isdecimal() or int(text) > MAX_TRACE_S:
+            raise Problem(400, "invalid", f"`for_s` must be a number of seconds, at most {MAX_TRACE_S}")
+        checked = None if key is None else checked_key(key)
+        return await self._serve(request, checked, request.query.get("request_id"), int(text))
+
+    async def _serve(
+        self, request: web.Request, key: FencingKey | None, request_id: str | None, for_s: float
     ) -> web.StreamResponse:
-        """First what is still known of the past, then what comes, for `for_s` seconds."""
         answer = web.StreamResponse(headers={"content-type": "application/x-ndjson", "cache-control": "no-store"})
         serial = await self._newest(key)
         with self._telemetry.follow(wanted(key, request_id)) as follower:
             await answer.prepare(request)
             ends_at = self._clock.monotonic() + for_s
             try:
-                await self._follow(answer, follower, key, request_id, serial, ends_at, shown)
+                await self._follow(answer, follower, key, request_id, serial, ends_at)
                 await answer.write_eof()
             except ConnectionResetError:
                 pass  # he has seen enough
@@ -74,7 +94,6 @@ class Trace:
         request_id: str | None,
         serial: int,
         ends_at: float,
-        shown: Callable[[Event], dict[str, object]],
     ) -> None:
         beat_at = 0.0
         dropped = 0
@@ -86,12 +105,12 @@ class Trace:
             for event in await self._since(key, serial):
                 serial = event.serial
                 if event.kind in KINDS and request_id in (None, event.request_id):
-                    told.append(_line("history", shown(event)))
+                    told.append(_line("history", event_document(event)))
             now = self._clock.monotonic()
             if told or now >= beat_at:
                 await answer.write(b"".join(told) or b"\n")
                 beat_at = now + BEAT_S
-            if now >= ends_at or not self._goes_on():
+            if now >= ends_at or self._readiness.reason is not None:
                 return
             await follower.wait(min(LOOK_S, ends_at - now))
 

@@ -12,7 +12,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.clock import Clock
-from gateway.server.control import Authorise, Problem, json_answer, number
+from gateway.server.control.access import Authorise
+from gateway.server.control.documents import json_answer, number
+from gateway.server.control.problems import Problem
 from gateway.service.rebuild import Progress, Rebuilds
 from gateway.service.records import Records, remedy
 from gateway.stores.base import Store

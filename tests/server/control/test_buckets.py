@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.core.names import RECORD_KEY
-from gateway.server.control import ApiToken
+from gateway.server.control.access import ApiToken
 from gateway.stores.memory import MemoryStore
 from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities, UpstreamRequest
