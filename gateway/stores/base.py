@@ -31,10 +31,24 @@ class StoreLocked(StoreUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """The last lease that has been granted on a key."""
+
+    token: int
+    holder: str
+    ttl_s: float
+    at: float
+    """Wall-clock time, seconds since the epoch: for people, and for how long it has been held over restarts."""
+    id: str
+    """Names the request that it answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fence:
     """The durable state of one fence key. An unknown key is all zeros.
 
-    Invariant: `0 <= completed_floor <= floor` and `sealed_token <= floor`; none of the three ever falls.
+    Invariant: `0 <= completed_floor <= floor`, `sealed_token <= floor` and `granted_token <= floor`; none of the four
+    ever falls.
     """
 
     key: str
@@ -46,6 +60,45 @@ class Fence:
     """What the floor would be had every rule in mode `observe` been enforced (R11)."""
     raised_at: float = 0.0
     """Wall-clock time of the last raise, seconds since the epoch; 0 for never. For people only."""
+    grant: Grant | None = None
+    """None: our leases have issued no token of this key, all of them come from elsewhere (R10)."""
+    completed_token: int = 0
+    """The token that completed the job; 0: it is not completed. No lease is granted on a completed key."""
+
+    @property
+    def granted_token(self) -> int:
+        """The highest token that our own leases issued; 0 for none."""
+        return 0 if self.grant is None else self.grant.token
+
+    @property
+    def held(self) -> Grant | None:
+        """The lease on the key that nobody has taken over and that has not been given up; it may have run out."""
+        grant = self.grant
+        return grant if grant is not None and grant.token == self.floor > self.sealed_token else None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantWanted:
+    """A lease that somebody asks for."""
+
+    holder: str
+    ttl_s: float
+    id: str
+    """Names this request; no other bears the same on the same key."""
+    instead_of: int = 0
+    """The token whose lease is known to have run out. Whatever other lease there is stands in the way."""
+    repeatable: tuple[str, str] | None = None
+    """Scope and idempotency key under which the token is found again (`Store.granted_before`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What became of a `GrantWanted`."""
+
+    fence: Fence
+    """The state after it, durable."""
+    token: int
+    """0 where nothing has been granted: the key is held, it is completed, or no token is left."""
 
 
 class UploadState(StrEnum):
@@ -88,11 +141,19 @@ class EventKind(StrEnum):
     SETTLED_BY_TIMEOUT = "settled-by-timeout"
     SETTLED_BY_OPERATOR = "settled-by-operator"
     UPLOAD_REVOKED = "upload-revoked"
+    GRANTED = "granted"
+    """A lease: the floor rose to its token."""
+    RELEASED = "released"
+    EXPIRED = "expired"
+    """A lease ran out. Its token holds the floor until another is granted, and its holder may still renew it."""
+    LAPSED = "lapsed"
+    """A lease whose hand-over was pending was not asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a fence key's history. `serial` and `at` are given by the store."""
+    """One line of a fence key's history. `serial` and `at` are given by the store, and `token` where it is 0 and comes
+    with a grant."""
 
     key: str
     kind: EventKind
@@ -116,6 +177,9 @@ class Start:
     fencing rules, or a database that has never served."""
     reason: str
     """For people: why it is unclean; empty when clean."""
+    bindings_known: bool = True
+    """False for a restored database until it has been stopped cleanly: which uploads and copies were under way is not
+    known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +253,25 @@ class Store(Protocol):
 
     async def seal(self, key: str, token: int, event: Event | None = None) -> Fence:
         """Seal `token` of `key`: sealed_token = max(old, token) if `token <= floor`, else unchanged."""
+        ...
+
+    async def grant(self, key: str, wanted: GrantWanted, event: Event | None = None) -> Granted:
+        """Grant a lease: raise the floor to `max(floor + 1, generation * 2^40 + 1)` and note whose that token is (R10).
+
+        Nothing is granted, and nothing changes, where the key is completed, where a lease other than that of
+        `wanted.instead_of` is held, or where no token is left. `event` is recorded if (and only if) it was granted."""
+        ...
+
+    async def granted_before(self, scope: str, idempotency_key: str) -> int:
+        """The token that a grant with `repeatable = (scope, idempotency_key)` has given; 0 for none."""
+        ...
+
+    async def forget_grants(self, before: float) -> int:
+        """Forget what `granted_before` tells of grants made before wall-clock time `before`; answer how many."""
+        ...
+
+    async def leases(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        """Keys that are `held`, in order, after the cursor `after`, at most `limit`."""
         ...
 
     def record(self, event: Event) -> None:

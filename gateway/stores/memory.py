@@ -12,9 +12,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.stores.base import Authority, Event, Fence, Ruling, Start, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import (
+    Authority,
+    Event,
+    Fence,
+    Granted,
+    GrantWanted,
+    Ruling,
+    Start,
+    StoreUnavailable,
+    Upload,
+    UploadState,
+)
 from gateway.stores.rules import (
     HISTORY_KEPT,
+    granted,
     handed_over,
     next_generation,
     raised,
@@ -42,6 +54,7 @@ class MemoryStore:
         self._serial = 0
         self._uploads: dict[_UploadId, Upload] = {}
         self._owners: dict[tuple[str, str], str] = {}
+        self._repeatable: dict[tuple[str, str], tuple[int, float]] = {}
         self._authority = Authority(name, 0, "")
         self._runs: set[str] = set()
         self._rulings: dict[str, Ruling] = {}
@@ -90,6 +103,8 @@ class MemoryStore:
         return self._decide(key, token, lambda fence: sealed(fence, token), event)
 
     def _decide(self, key: str, token: int, rule: Callable[[Fence], Fence], event: Event | None = None) -> Fence:
+        """`rule` applied to the state of `key`. `event` is recorded if it changes: its token is the new floor where it
+        names none."""
         self._require_running()
         require_token(token)
         old = self._fences.get(require_text(key)) or Fence(key)
@@ -97,13 +112,42 @@ class MemoryStore:
         if new is not old:
             self._fences[key] = new
             if event is not None:
-                self.record(event)
+                self.record(replace(event, token=event.token or new.floor))
         return new
 
     async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
         self._require_running()
         keys = sorted(key for key in self._fences if key > (after or "") and key.startswith(prefix))
         return [self._fences[key] for key in keys[:limit]]
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    async def grant(self, key: str, wanted: GrantWanted, event: Event | None = None) -> Granted:
+        before, at = await self.fence(key), self._clock()
+        for text in (wanted.holder, wanted.id, *(wanted.repeatable or ())):
+            require_text(text)
+        fence = self._decide(key, 0, lambda fence: granted(fence, wanted, self._authority.generation, at), event)
+        if fence.floor == before.floor:
+            return Granted(fence, 0)
+        if wanted.repeatable is not None:
+            self._repeatable[wanted.repeatable] = (fence.floor, at)
+        return Granted(fence, fence.floor)
+
+    async def granted_before(self, scope: str, idempotency_key: str) -> int:
+        self._require_running()
+        return self._repeatable.get((scope, idempotency_key), (0, 0.0))[0]
+
+    async def forget_grants(self, before: float) -> int:
+        self._require_running()
+        old = [this for this, (_, at) in self._repeatable.items() if at < before]
+        for this in old:
+            del self._repeatable[this]
+        return len(old)
+
+    async def leases(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        self._require_running()
+        keys = sorted(key for key in self._fences if key > (after or "") and key.startswith(prefix))
+        return [fence for key in keys if (fence := self._fences[key]).held is not None][:limit]
 
     # --- history --------------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.stores.base import MAX_GENERATION, Event, Fence, StoreUnavailable
+from gateway.core.keys import MAX_TOKEN
+from gateway.core.lease import next_token
+from gateway.stores.base import MAX_GENERATION, Event, Fence, Grant, GrantWanted, StoreUnavailable
 
-MAX_TOKEN = 2**63 - 1
 HISTORY_KEPT = 200
 """So many events of a key are always kept; older ones are forgotten sooner or later."""
 
@@ -56,7 +57,17 @@ def raised(fence: Fence, token: int, at: float) -> Fence:
     """The state after a raise to `token` at wall-clock time `at`, in seconds since the epoch."""
     if token <= fence.floor:
         return fence
-    return Fence(fence.key, token, fence.completed_floor, fence.sealed_token, fence.shadow_floor, at)
+    # Written out, like the next: each write of a new token makes both, and `replace` takes more than twice as long.
+    return Fence(
+        fence.key,
+        token,
+        fence.completed_floor,
+        fence.sealed_token,
+        fence.shadow_floor,
+        at,
+        fence.grant,
+        fence.completed_token,
+    )
 
 
 def handed_over(fence: Fence, token: int) -> Fence:
@@ -64,18 +75,49 @@ def handed_over(fence: Fence, token: int) -> Fence:
     completed = min(token, fence.floor)
     if completed <= fence.completed_floor:
         return fence
-    return Fence(fence.key, fence.floor, completed, fence.sealed_token, fence.shadow_floor, fence.raised_at)
+    return Fence(
+        fence.key,
+        fence.floor,
+        completed,
+        fence.sealed_token,
+        fence.shadow_floor,
+        fence.raised_at,
+        fence.grant,
+        fence.completed_token,
+    )
 
 
 def sealed(fence: Fence, token: int) -> Fence:
     """The state after `token` is sealed; a token above the floor cannot be."""
     if token > fence.floor or token <= fence.sealed_token:
         return fence
-    return Fence(fence.key, fence.floor, fence.completed_floor, token, fence.shadow_floor, fence.raised_at)
+    return replace(fence, sealed_token=token)
 
 
 def shadowed(fence: Fence, token: int) -> Fence:
     """The state after the shadow floor has been raised to `token`."""
     if token <= fence.shadow_floor:
         return fence
-    return Fence(fence.key, fence.floor, fence.completed_floor, fence.sealed_token, token, fence.raised_at)
+    return replace(fence, shadow_floor=token)
+
+
+def granted(fence: Fence, wanted: GrantWanted, generation: int, at: float) -> Fence:
+    """The state after a lease has been granted; unchanged where something stands in its way (`Store.grant`)."""
+    held, token = fence.held, next_token(fence.floor, generation)
+    if fence.completed_token or (held is not None and held.token != wanted.instead_of) or token is None:
+        return fence
+    grant = Grant(token, wanted.holder, wanted.ttl_s, at, wanted.id)
+    return replace(fence, floor=token, raised_at=at, grant=grant)
+
+
+def completed(fence: Fence, token: int) -> Fence:
+    """The state after `token` has completed the job, and is sealed with that (R3). Only the token that holds the floor
+    can, and a job is completed once."""
+    if not token or token != fence.floor or token == fence.sealed_token or fence.completed_token:
+        return fence
+    return replace(fence, sealed_token=token, completed_token=token)
+
+
+def reopened(fence: Fence) -> Fence:
+    """The state after an operator has allowed that a completed job be done again."""
+    return replace(fence, completed_token=0) if fence.completed_token else fence

@@ -9,6 +9,7 @@ import pytest
 from gateway.stores.memory import MemoryStore
 from gateway.stores.sqlite import SqliteStore
 from tests.contract import store_contract
+from tests.contract.lease_contract import LeaseContract
 from tests.contract.store_contract import Clock, OpenStore, StoreContract
 
 clock = store_contract.clock
@@ -29,4 +30,8 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> 
 
 
 class TestStore(StoreContract):
+    """Collected here."""
+
+
+class TestLeases(LeaseContract):
     """Collected here."""

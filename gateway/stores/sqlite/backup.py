@@ -17,7 +17,7 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
 from gateway.stores.sqlite.lock import FileLock
-from gateway.stores.sqlite.migrations import MIGRATIONS, script
+from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, script
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -31,6 +31,13 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE excluded.floor > floor OR excluded.completed_floor > completed_floor
    OR excluded.sealed_token > sealed_token OR excluded.shadow_floor > shadow_floor
 """
+_TAKE_OVER_LEASES = """
+UPDATE fence SET (granted_token, holder, ttl_s, granted_at, grant_id, completed_token) =
+    (SELECT granted_token, holder, ttl_s, granted_at, grant_id, completed_token FROM replaced.fence AS old
+     WHERE old.key = fence.key)
+WHERE key IN (SELECT key FROM replaced.fence AS old WHERE old.floor = fence.floor)
+"""
+"""After the floors: where the old database's is the one that holds, so is all that it knew of leases."""
 _TAKE_OVER_RULINGS = """
 INSERT INTO ruling (bucket, claim, after, objects) SELECT bucket, claim, NULL, 0 FROM replaced.ruling WHERE true
 ON CONFLICT DO NOTHING
@@ -170,6 +177,8 @@ def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
             (version,) = connection.execute("PRAGMA replaced.user_version").fetchone()
             connection.execute("BEGIN")
             raised = connection.execute(_TAKE_OVER_FENCES).rowcount
+            if version >= LEASES_SINCE:
+                connection.execute(_TAKE_OVER_LEASES)
             if version > 1:
                 connection.execute(_TAKE_OVER_RULINGS)
                 connection.execute(_TAKE_OVER_GENERATION)

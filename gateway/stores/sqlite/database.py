@@ -16,6 +16,8 @@ from gateway.stores.sqlite.migrations import MIGRATIONS, script
 
 _CLEAN = "clean"
 _RULES_DIGEST = "rules_digest"
+_BINDINGS_UNKNOWN = "bindings_unknown"
+"""From the start of a restored database until its first clean stop."""
 _DATABASE, _GENERATION = "database", "generation"
 BACKUP = "backup"
 """In a file that is a backup, and has not been started yet: when it was made."""
@@ -144,6 +146,7 @@ async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Run:
         reasons.append("the fencing rules have changed")
     await connection.execute(sql.BEGIN)
     database, generation = meta[_DATABASE], int(meta[_GENERATION])
+    known = not {BACKUP, _BINDINGS_UNKNOWN} & meta.keys()
     if BACKUP in meta:
         reasons = [f"the database has been restored from a backup of {meta[BACKUP]}"]
         generation = next_generation(generation, 0)
@@ -152,16 +155,19 @@ async def begin_run(connection: aiosqlite.Connection, rules_digest: str) -> Run:
     await connection.execute(sql.WRITE_META, {"name": _RULES_DIGEST, "value": rules_digest})
     run = str(await _scalar(connection, sql.ADD_RUN))
     await connection.execute(sql.COMMIT)
-    return Run(Start(clean=not reasons, reason="; ".join(reasons)), Authority(database, generation, run))
+    start = Start(clean=not reasons, reason="; ".join(reasons), bindings_known=known)
+    return Run(start, Authority(database, generation, run))
 
 
 async def _become_another(connection: aiosqlite.Connection, generation: int) -> str:
-    """A restored database is not the one that wrote the buckets' records: it rules nothing until it has rebuilt.
-    Answers its new identity."""
+    """A restored database is not the one that wrote the buckets' records: it rules nothing until it has rebuilt. Nor
+    does it know who has been granted what since its backup, so no lease in it is held. Answers its new identity."""
     await write_generation(connection, generation)
     await connection.execute(sql.FORGET_RUNS)
     await connection.execute(sql.CLAIM_ALL, (RESTORED,))
+    await connection.execute(sql.END_LEASES)
     await connection.execute(sql.REMOVE_META, {"name": BACKUP})
+    await connection.execute(sql.WRITE_META, {"name": _BINDINGS_UNKNOWN, "value": "yes"})
     return str(await _scalar(connection, sql.NEW_IDENTITY))
 
 
@@ -173,6 +179,7 @@ async def write_generation(connection: aiosqlite.Connection, generation: int) ->
 async def leave_clean_mark(connection: aiosqlite.Connection) -> None:
     """The last write of a run that leaves nothing unsettled."""
     await connection.execute(sql.WRITE_META, {"name": _CLEAN, "value": "yes"})
+    await connection.execute(sql.REMOVE_META, {"name": _BINDINGS_UNKNOWN})
 
 
 async def _check_integrity(connection: aiosqlite.Connection) -> None:

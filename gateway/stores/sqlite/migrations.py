@@ -72,7 +72,29 @@ CREATE TABLE ruling (
 """
 """Who the database is, its runs, and the buckets that it rules."""
 
-MIGRATIONS = (_FIRST, _SECOND)
+_LEASES = """
+ALTER TABLE fence ADD COLUMN granted_token INTEGER NOT NULL DEFAULT 0 CHECK (granted_token BETWEEN 0 AND floor);
+ALTER TABLE fence ADD COLUMN holder TEXT NOT NULL DEFAULT '';
+ALTER TABLE fence ADD COLUMN ttl_s REAL NOT NULL DEFAULT 0;
+ALTER TABLE fence ADD COLUMN granted_at REAL NOT NULL DEFAULT 0;
+ALTER TABLE fence ADD COLUMN grant_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE fence ADD COLUMN completed_token INTEGER NOT NULL DEFAULT 0 CHECK (completed_token BETWEEN 0 AND floor);
+CREATE INDEX fence_held ON fence (key) WHERE granted_token = floor AND sealed_token < floor;
+
+CREATE TABLE repeatable (
+    scope           TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    token           INTEGER NOT NULL,
+    at              REAL NOT NULL,
+    PRIMARY KEY (scope, idempotency_key)
+) WITHOUT ROWID;
+CREATE INDEX repeatable_at ON repeatable (at);
+"""
+"""The last lease of each key, and which call it answered."""
+
+MIGRATIONS = (_FIRST, _SECOND, _LEASES)
+LEASES_SINCE = 3
+"""The version from which on the table of floors knows leases."""
 
 
 def script(version: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.stores.base import Event, EventKind, Fence, Ruling, Upload, UploadState
+from gateway.stores.base import Event, EventKind, Fence, Grant, Ruling, Upload, UploadState
 
 Row = Sequence[Any]
 Values = Sequence[Any] | Mapping[str, Any]
@@ -20,23 +20,29 @@ COMMIT = "COMMIT"
 
 # --- fences -------------------------------------------------------------------------------------------------
 
-_FENCE = "key, floor, completed_floor, sealed_token, shadow_floor, raised_at"
+_GRANT = "granted_token, holder, ttl_s, granted_at, grant_id"
+_FENCE = f"key, floor, completed_floor, sealed_token, shadow_floor, raised_at, completed_token, {_GRANT}"
 
 FENCE = f"SELECT {_FENCE} FROM fence WHERE key = ?"
 
 WRITE_FENCE = f"""
-INSERT INTO fence ({_FENCE}) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO fence ({_FENCE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
     floor = excluded.floor, completed_floor = excluded.completed_floor,
-    sealed_token = excluded.sealed_token, shadow_floor = excluded.shadow_floor, raised_at = excluded.raised_at
+    sealed_token = excluded.sealed_token, shadow_floor = excluded.shadow_floor, raised_at = excluded.raised_at,
+    completed_token = excluded.completed_token, granted_token = excluded.granted_token, holder = excluded.holder,
+    ttl_s = excluded.ttl_s, granted_at = excluded.granted_at, grant_id = excluded.grant_id
 WHERE excluded.floor >= floor AND excluded.completed_floor >= completed_floor
   AND excluded.sealed_token >= sealed_token AND excluded.shadow_floor >= shadow_floor
+  AND excluded.granted_token >= granted_token
 """
 """Changes no row whose numbers would fall: then fewer rows change than were written."""
 
-FENCES = f"""
-SELECT {_FENCE} FROM fence
-WHERE key > :after AND key >= :prefix AND key < CAST(:beyond AS TEXT) ORDER BY key LIMIT :limit
+_LISTED = "key > :after AND key >= :prefix AND key < CAST(:beyond AS TEXT)"
+FENCES = f"SELECT {_FENCE} FROM fence WHERE {_LISTED} ORDER BY key LIMIT :limit"
+LEASES = f"""
+SELECT {_FENCE} FROM fence INDEXED BY fence_held
+WHERE granted_token = floor AND sealed_token < floor AND {_LISTED} ORDER BY key LIMIT :limit
 """
 """`beyond` is a blob: the prefix and the byte FF, which sorts after all UTF-8."""
 
@@ -47,7 +53,8 @@ def fences_of(count: int) -> str:
 
 
 def fence_of(row: Row) -> Fence:
-    return Fence(*row)
+    key, floor, completed, sealed, shadow, raised_at, completed_token, *grant = row
+    return Fence(key, floor, completed, sealed, shadow, raised_at, Grant(*grant) if grant[0] else None, completed_token)
 
 
 def row_of_fence(fence: Fence) -> Row:
@@ -58,7 +65,26 @@ def row_of_fence(fence: Fence) -> Row:
         fence.sealed_token,
         fence.shadow_floor,
         fence.raised_at,
+        fence.completed_token,
+        *(
+            _NO_GRANT
+            if (grant := fence.grant) is None
+            else (grant.token, grant.holder, grant.ttl_s, grant.at, grant.id)
+        ),
     )
+
+
+_NO_GRANT = (0, "", 0.0, 0.0, "")
+
+REMEMBER_GRANT = """
+INSERT INTO repeatable (scope, idempotency_key, token, at) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET token = excluded.token, at = excluded.at WHERE excluded.token > token
+"""
+GRANTED_BEFORE = "SELECT token FROM repeatable WHERE scope = ? AND idempotency_key = ?"
+FORGET_GRANTS = "DELETE FROM repeatable WHERE at < ? RETURNING 1"
+
+END_LEASES = "UPDATE fence SET sealed_token = floor WHERE granted_token = floor AND sealed_token < floor"
+"""Of a restored database: what has been granted since its backup, it does not know."""
 
 
 # --- history ------------------------------------------------------------------------------------------------

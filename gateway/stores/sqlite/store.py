@@ -10,15 +10,35 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import aiosqlite
 
-from gateway.stores.base import Authority, Event, Fence, Ruling, Start, StoreUnavailable, Upload, UploadState
-from gateway.stores.rules import next_generation, raised, require_text, require_token, sealed, shadowed, storable
+from gateway.stores.base import (
+    Authority,
+    Event,
+    Fence,
+    Granted,
+    GrantWanted,
+    Ruling,
+    Start,
+    StoreUnavailable,
+    Upload,
+    UploadState,
+)
+from gateway.stores.rules import (
+    granted,
+    next_generation,
+    raised,
+    require_text,
+    require_token,
+    sealed,
+    shadowed,
+    storable,
+)
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.backup import write_backup
 from gateway.stores.sqlite.cache import ReadThrough
@@ -143,9 +163,43 @@ class SqliteStore:
         return await self._writer.change_fence(require_text(key), rule, event and storable(event))
 
     async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        return await self._list(sql.FENCES, after, limit, prefix)
+
+    async def _list(self, statement: str, after: str | None, limit: int, prefix: str) -> list[Fence]:
         beyond = require_text(prefix).encode() + b"\xff"
         values = {"after": after or "", "prefix": prefix, "beyond": beyond, "limit": limit}
-        return [sql.fence_of(row) for row in await self._fetch(sql.FENCES, values)]
+        return [sql.fence_of(row) for row in await self._fetch(statement, values)]
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    async def grant(self, key: str, wanted: GrantWanted, event: Event | None = None) -> Granted:
+        writer, at, token = self._writer, self._clock(), 0
+
+        def rule(fence: Fence) -> Fence:
+            nonlocal token
+            new = granted(fence, wanted, self.authority.generation, at)
+            token = 0 if new is fence else new.floor
+            return new
+
+        def rows(fence: Fence) -> Iterable[tuple[str, sql.Values]]:
+            if wanted.repeatable is not None:
+                yield sql.REMEMBER_GRANT, (*wanted.repeatable, fence.floor, at)
+
+        for text in (wanted.holder, wanted.id, *(wanted.repeatable or ())):
+            require_text(text)
+        fence = await writer.change_fence(require_text(key), rule, event and storable(event), rows)
+        return Granted(fence, token)
+
+    async def granted_before(self, scope: str, idempotency_key: str) -> int:
+        for (token,) in await self._fetch(sql.GRANTED_BEFORE, (scope, idempotency_key)):
+            return int(token)
+        return 0
+
+    async def forget_grants(self, before: float) -> int:
+        return len(await self._writer.change_rows(partial(_execute, sql.FORGET_GRANTS, (before,))))
+
+    async def leases(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
+        return await self._list(sql.LEASES, after, limit, prefix)
 
     # --- history --------------------------------------------------------------------------------------------
 

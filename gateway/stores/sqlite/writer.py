@@ -12,6 +12,8 @@ import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import aiosqlite
@@ -37,7 +39,10 @@ class FenceChange:
     key: str
     decide: Callable[[Fence], Fence]
     event: Event | None
-    """Recorded if `decide` changes the state."""
+    """Recorded if `decide` changes the state; its token is the new floor where it names none."""
+    rows: Callable[[Fence], Iterable[tuple[str, sql.Values]]] | None
+    """Statements that are run, in order and in the same transaction, if (and only if) `decide` changes the state: given
+    the new one."""
     answer: asyncio.Future[Fence]
 
 
@@ -58,12 +63,14 @@ class _Decided:
     """The state of every key of the batch."""
     changed: list[Fence]
     events: list[Event]
+    rows: list[tuple[str, sql.Values]]
 
 
 def decide(before: dict[str, Fence], changes: Iterable[FenceChange], lazy: LazyBatch, at: float) -> _Decided:
     """What is to be written for `lazy` and then `changes`, in order, on keys whose state is `before`."""
     fences = dict(before)
     events = list(lazy.events)
+    rows: list[tuple[str, sql.Values]] = []
     for key, token in lazy.handovers.items():
         fences[key] = handed_over(fences[key], token)
     for key, token in lazy.shadows.items():
@@ -71,10 +78,14 @@ def decide(before: dict[str, Fence], changes: Iterable[FenceChange], lazy: LazyB
     for change in changes:
         old = fences[change.key]
         fences[change.key] = new = change.decide(old)
-        if change.event is not None and new is not old:
-            events.append(replace(change.event, at=at))
+        if new is old:
+            continue
+        if change.event is not None:
+            events.append(replace(change.event, at=at, token=change.event.token or new.floor))
+        if change.rows is not None:
+            rows.extend(change.rows(new))
     changed = [fence for key, fence in fences.items() if fence is not before[key]]
-    return _Decided(fences, changed, events)
+    return _Decided(fences, changed, events, rows)
 
 
 class Writer:
@@ -89,7 +100,7 @@ class Writer:
         on_failure: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """`on_failure` is called when a batch with row changes has failed, before its callers are told."""
+        """`on_failure` is called when a batch with changes of rows has failed, before its callers are told."""
         self._connection = connection
         self._fences = fences
         self._lazy = lazy
@@ -102,10 +113,17 @@ class Writer:
         self._keys_to_prune: dict[str, None] = {}
         self._events_since_prune = 0
 
-    async def change_fence(self, key: str, rule: Callable[[Fence], Fence], event: Event | None) -> Fence:
-        """Apply `rule` to the durable state of `key`; answer the state once it is durable."""
+    async def change_fence(
+        self,
+        key: str,
+        rule: Callable[[Fence], Fence],
+        event: Event | None,
+        rows: Callable[[Fence], Iterable[tuple[str, sql.Values]]] | None = None,
+    ) -> Fence:
+        """Apply `rule` to the durable state of `key`, once; answer the state once it is durable. `rows`: see
+        `FenceChange`."""
         answer: asyncio.Future[Fence] = asyncio.get_running_loop().create_future()
-        self._submit(FenceChange(key, rule, event, answer))
+        self._submit(FenceChange(key, rule, event, rows, answer))
         return await answer
 
     async def change_rows(
@@ -173,7 +191,7 @@ class Writer:
             self._lazy.failed(lazy)
             for key in keys:
                 self._fences.forget(key)
-            if row_changes:
+            if row_changes or any(change.rows for change in fence_changes):
                 self._on_failure()
             for change in batch:
                 _fail(change.answer, unavailable(error))
@@ -223,6 +241,8 @@ class Writer:
                 raise StoreUnavailable("the database holds higher floors than this gateway wrote")
         if decided.events:
             await connection.executemany(sql.ADD_EVENT, map(sql.row_of_event, decided.events))
+        for statement, same in groupby(decided.rows, itemgetter(0)):
+            await connection.executemany(statement, [values for _, values in same])
         results = [await change.write(connection) for change in row_changes]
         await connection.execute(sql.COMMIT)
         return results
