@@ -169,10 +169,10 @@ class Gateway:
         try:
             keys = await self.uploads.start()
             if not parts.store_start.clean and not parts.upstream_settled:
-                self.fences.started_unclean(keys)
-                self.telemetry.event(
-                    "unclean-start", reason=parts.store_start.reason, settle_s=parts.timing.settle_timeout_s
-                )
+                known = parts.store_start.bindings_known
+                self.fences.started_unclean(keys if known else None)
+                settle_s = parts.timing.settle_s(assembles=not known)
+                self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()
             await self._listen()
         except BaseException:

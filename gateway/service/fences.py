@@ -53,12 +53,16 @@ class Fences:
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
         """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
 
-    def started_unclean(self, bound: frozenset[Bound]) -> None:
+    def started_unclean(self, bound: frozenset[Bound] | None) -> None:
         """What an earlier run sent may still land: tokens above the completed floors wait for it (R5), and so does who
-        takes an object over."""
+        takes an object over; the longer of the settle time-outs for what is `bound`. None: nobody knows what is, so
+        that all wait as long."""
         now = self.clock.monotonic()
-        self._unsettled_until = now + self.timing.settle_timeout_s
         self._unsettled_uploads_until = now + self.timing.settle_timeout_assembly_s
+        if bound is None:
+            self._unsettled_until = self._unsettled_uploads_until
+            return
+        self._unsettled_until = now + self.timing.settle_timeout_s
         self._keys_with_uploads = frozenset(key for key, _, _ in bound)
         self._objects_with_uploads = frozenset((bucket, object_key) for _, bucket, object_key in bound)
 

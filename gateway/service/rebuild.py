@@ -27,7 +27,7 @@ from gateway.core.write import ObjectState
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_state
 from gateway.service.fences import Fences
-from gateway.service.listings import ask, keys_after
+from gateway.service.listings import keys_after
 from gateway.service.record import MAX_LAPSE_S, NoBucket, Seen
 from gateway.service.records import Records
 from gateway.service.sending import head_of
@@ -229,14 +229,14 @@ class Rebuilds:
         """Wait until nothing can land any more that was sent before the claim, or by a gateway that had not seen it."""
         if self._settled:
             return
-        timing, began = self._fences.timing, self._clock.monotonic()
-        lapse_s = self._lapse_s(seen)
+        # Which Completes and copies were under way is not to be known: the store may list no upload of one that has
+        # been completed twice, and nothing tells of a copy.
+        wait_s = self._lapse_s(seen) + self._fences.timing.settle_timeout_assembly_s
         progress.phase = Phase.WAITING
-        progress.waits_until = began + lapse_s + timing.settle_timeout_s
-        await self._until(began + lapse_s)
-        if await self._may_assemble(progress.bucket):
-            progress.waits_until = began + lapse_s + timing.settle_timeout_assembly_s
-        await self._until(progress.waits_until)
+        progress.waits_until = self._clock.monotonic() + wait_s
+        # A timer may fire a hair before its moment, and no event tells of time.
+        while (left_s := progress.waits_until - self._clock.monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(left_s)
 
     @staticmethod
     def _lapse_s(seen: Seen | None) -> float:
@@ -244,19 +244,6 @@ class Rebuilds:
         if seen is None:
             return 0.0
         return MAX_LAPSE_S if seen.record is None else seen.record.lapse_s
-
-    async def _until(self, moment: float) -> None:
-        # A timer may fire a hair before its moment, and no event tells of time.
-        while (left_s := moment - self._clock.monotonic()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(left_s)
-
-    async def _may_assemble(self, bucket: str) -> bool:
-        """Whether a Complete may still be under way, which no condition holds back, or a copy where none does."""
-        if not (await self._capabilities.of_bucket(bucket)).conditional_copy:
-            return True
-        request = UpstreamRequest("GET", bucket, "", "max-uploads=1&uploads=", (), EMPTY_SHA256)
-        result = await ask(self._upstream, request)
-        return result.status != 200 or b"<Upload>" in result.body
 
     async def _look_through(self, progress: Progress, ruling: Ruling, *, mine: bool) -> None:
         """Look at all objects, page by page. `mine`: the bucket is being served, and an owner that is known stays."""

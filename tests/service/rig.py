@@ -235,7 +235,7 @@ async def rig(
     uploads = Uploads(writes)
     keys = await uploads.start()
     if not start.clean:
-        fences.started_unclean(keys)
+        fences.started_unclean(keys if start.bindings_known else None)
     return Rig(upstream, store, fences, writes, uploads, Ruleset(rules or (rule(),)))
 
 

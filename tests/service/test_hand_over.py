@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import WithoutToken
 from gateway.service.waits import Timing
-from gateway.stores.base import EventKind, StoreUnavailable
+from gateway.stores.base import EventKind, Start, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from tests.service.rig import DEAF, HONEST, JOB, Fault, Payload, elapsed, refusal, rig, rule
 from tests.virtual_time import VirtualClock, run
@@ -429,6 +430,32 @@ def test_keys_with_open_uploads_wait_for_the_longer_timeout() -> None:
         assert seconds == pytest.approx(30, abs=0.1)
         _, seconds = await elapsed(r.put(34, b"B", key=JOB))
         assert seconds == pytest.approx(270, abs=0.1)
+
+    run(main())
+
+
+def test_where_nobody_knows_what_was_under_way_all_keys_wait_for_the_longer_timeout() -> None:
+    """R5: a restored database does not know which Completes and copies were sent since its backup was made."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        await r.put(1, b"J", key="free", fence_key="J")
+        await r.store.stop(clean=False)
+        start = r.store.start
+
+        async def restored(rules_digest: str) -> Start:
+            return replace(await start(rules_digest), bindings_known=False)
+
+        r.store.start = restored
+        r = await rig(store=r.store, upstream=r.upstream, timing=Timing(handover_wait_s=1000))
+        _, seconds = await elapsed(r.put(33, b"A2"))
+        assert seconds == 0
+        assert (await refusal(r.put(1, b"J", key="moves", fence_key="J"))).reason is Reason.HANDOVER_PENDING
+        assert r.fences.earlier_run_unsettled
+        _, seconds = await elapsed(r.put(34, b"B"))
+        assert seconds == pytest.approx(300, abs=0.1)
+        assert (await r.put(1, b"J", key="moves", fence_key="J")).status == 200
 
     run(main())
 

@@ -168,8 +168,8 @@ LONG = FencingKey("J" * 400)
 @pytest.mark.parametrize("size", [10, 100], ids=["at hand", "streamed"])
 @pytest.mark.parametrize("key", [FencingKey("J/ü"), LONG], ids=["in full", "by its hash"])
 def test_a_claim_that_the_object_refutes_leaves_no_owner(capabilities, size, key) -> None:
-    """After a lost database another key's write claims the object, finds whose it is, and is refused: whose it is writes
-    on at once, and the other one is refused as before."""
+    """After a lost database another key's write claims the object, finds whose it is, and is refused: whose it is
+    writes on at once, and the other one is refused as before."""
 
     async def main() -> None:
         r = await rig(NO_RULE, capabilities=capabilities)

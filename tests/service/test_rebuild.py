@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, key_in_metadata, key_of_object, stand_in_of
 from gateway.core.names import RECORD_KEY
@@ -25,7 +23,6 @@ from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Payload, Rig, refusal
 from tests.service.test_records import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, put_record, record, superseded
 from tests.virtual_time import run
 
-SETTLE_S = 30.0
 ASSEMBLY_S = 300.0
 
 
@@ -111,7 +108,9 @@ def test_a_new_database_is_made_the_buckets_authority() -> None:
 
 
 def test_it_waits_for_the_gateway_before_and_for_what_that_has_sent() -> None:
-    """Its lapse and the settle time-out pass between claim and first look; nothing fenced is served meanwhile."""
+    """Its lapse and the settle time-out pass between claim and first look; nothing fenced is served meanwhile.
+    The longer time-out, though no upload is there and copies have conditions: an object may be absent again, as a copy
+    that is under way demands, and a Complete that was sent twice may land twice."""
 
     async def main() -> None:
         upstream = Trouble(BUCKET)
@@ -129,8 +128,8 @@ def test_it_waits_for_the_gateway_before_and_for_what_that_has_sent() -> None:
         assert "has not come to its end" in error.message
         while not progress.over:
             await asyncio.sleep(1)
-        assert min(looked_at) - began >= LAPSE_S + SETTLE_S
-        assert loop.time() - began < LAPSE_S + SETTLE_S + 5
+        assert min(looked_at) - began >= LAPSE_S + ASSEMBLY_S
+        assert loop.time() - began < LAPSE_S + ASSEMBLY_S + 5
         await close(one, two)
 
     run(main())
@@ -150,26 +149,6 @@ def test_what_the_gateway_before_raises_until_it_notices_is_found() -> None:
             await asyncio.sleep(1)
         assert await two.floor() == 35
         assert (await refusal(two.put(34, b"stale"))).reason is Reason.STALE_TOKEN
-        await close(one, two)
-
-    run(main())
-
-
-@pytest.mark.parametrize("capabilities", [HONEST, replace(HONEST, conditional_copy=False)])
-def test_it_waits_longer_where_an_upload_or_a_copy_may_still_land(capabilities: Any) -> None:
-    """No condition holds a Complete back, nor a copy where the store honours none."""
-
-    async def main() -> None:
-        upstream = Trouble(BUCKET)
-        one = await gateway(upstream)
-        two = await gateway(upstream, "two", capabilities=capabilities)
-        await one.put(34, b"a")
-        if capabilities is HONEST:
-            await one.create(34)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        assert (await rebuilt(two, capabilities)).phase is Phase.DONE
-        assert loop.time() - began >= LAPSE_S + ASSEMBLY_S
         await close(one, two)
 
     run(main())
@@ -291,7 +270,7 @@ def test_a_rebuild_broken_off_while_it_waits_waits_anew() -> None:
         began = asyncio.get_running_loop().time()
         progress = await rebuilt(two)
         assert progress.phase is Phase.DONE
-        assert asyncio.get_running_loop().time() - began >= LAPSE_S + SETTLE_S
+        assert asyncio.get_running_loop().time() - began >= LAPSE_S + ASSEMBLY_S
         assert progress.generation == 1
         assert record(upstream)["nonce"] != claim
         await close(one, two)
@@ -425,7 +404,7 @@ def test_a_bucket_without_a_record_is_rebuilt_too() -> None:
         await superseded(two.put(33, b"stale"))
         began = asyncio.get_running_loop().time()
         assert (await rebuilt(two)).phase is Phase.DONE
-        assert SETTLE_S <= asyncio.get_running_loop().time() - began < SETTLE_S + 5
+        assert ASSEMBLY_S <= asyncio.get_running_loop().time() - began < ASSEMBLY_S + 5
         assert (await refusal(two.put(33, b"stale"))).reason is Reason.STALE_TOKEN
         assert record(upstream)["database"] == "two"
         await close(two)
@@ -463,7 +442,7 @@ def test_a_record_that_cannot_be_read_is_adopted() -> None:
         two = await gateway(upstream, "two")
         began = asyncio.get_running_loop().time()
         assert (await rebuilt(two)).phase is Phase.DONE
-        assert asyncio.get_running_loop().time() - began >= MAX_LAPSE_S + SETTLE_S
+        assert asyncio.get_running_loop().time() - began >= MAX_LAPSE_S + ASSEMBLY_S
         assert (await two.put(1, b"a")).status == 200
         await close(two)
 

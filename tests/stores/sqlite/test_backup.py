@@ -66,6 +66,7 @@ async def test_a_restored_database_is_another(backup: Path, tmp_path: Path) -> N
     store = SqliteStore(target)
     start = await store.start("rules")
     assert not start.clean
+    assert not start.bindings_known
     assert start.reason == f"the database has been restored from a backup of {MADE}"
     assert (await store.fence("job")).floor == 34
     assert store.authority.database != database
@@ -76,6 +77,20 @@ async def test_a_restored_database_is_another(backup: Path, tmp_path: Path) -> N
     await store.stop(clean=True)
     assert (await store.start("rules")).clean
     assert (store.authority.database, store.authority.generation) == (first.database, 1)
+    await store.stop(clean=True)
+
+
+async def test_a_restored_database_knows_no_bindings_until_its_first_clean_stop(backup: Path) -> None:
+    """R5: what was sent since the backup was made may land as late as a Complete, also after another crash."""
+    store = SqliteStore(backup)
+    for _ in range(2):
+        assert not (await store.start("rules")).bindings_known
+        await store.stop(clean=False)
+    assert not (await store.start("rules")).bindings_known
+    await store.stop(clean=True)
+    assert (await store.start("rules")).bindings_known
+    await store.stop(clean=False)
+    assert (await store.start("rules")).bindings_known
     await store.stop(clean=True)
 
 
