@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import secrets
 import time
 from typing import Protocol
@@ -21,12 +22,17 @@ class Clock(Protocol):
         """A string that no send before or after bears."""
         ...
 
+    def chance(self) -> float:
+        """A number from 0 up to 1, for pauses that many must not make alike. No secret may be made of it."""
+        ...
+
 
 class SystemClock:
     """The machine's clock and randomness."""
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
+    chance = staticmethod(random.random)
 
     def __init__(self) -> None:
         # One draw for the process and a count: as unique as a draw for each, without a system call.

@@ -56,6 +56,9 @@ class VirtualClock:
         self._nonces += 1
         return f"nonce{self._nonces}"
 
+    def chance(self) -> float:
+        return 0.5
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end in virtual time."""
