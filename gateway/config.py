@@ -28,7 +28,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from gateway.config_source import FILE_VARIABLE, ConfigError, Place, Sources
+from gateway.core.job import queue_fault
 from gateway.core.keys import MAX_TOKEN, Mode, WithoutToken, compile_rule
+from gateway.core.outputs import check_output
 from gateway.s3.operations import OPERATIONS
 
 __all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
@@ -106,6 +108,12 @@ def _operations(patterns: tuple[str, ...]) -> tuple[str, ...]:
             near = get_close_matches(pattern, names, 1)
             raise ValueError(f"no S3 operation is called {pattern!r}" + (f"; did you mean {near[0]}?" if near else ""))
     return patterns
+
+
+def _queue_name(name: str) -> str:
+    if fault := queue_fault(name):
+        raise ValueError(fault)
+    return name
 
 
 AccessKey = Annotated[str, BeforeValidator(_resolve), Field(pattern=r"^[!-.0-~]+$", max_length=128)]
@@ -311,13 +319,32 @@ class RuleSettings(Section):
 
 
 class Settings(Section):
+    output: str | None = None
+    """Where the job of a key puts its result, made of the names in key: told with each lease and delivery."""
     """All of it. Without any source these are the defaults."""
 
     s3: S3Settings = S3Settings()
     control: ControlSettings = ControlSettings()
+        if self.output is not None:
+            check_output(self.match, self.key, self.output)
     upstream: UpstreamSettings = UpstreamSettings()
     store: StoreSettings = StoreSettings()
     fencing: FencingSettings = FencingSettings()
+class QueueSettings(Section):
+    """Queues, by their names; the first that matches a queue holds. Where any is given, there are no others."""
+
+    name: Annotated[str, AfterValidator(_queue_name)]
+    """The queue's name, or a shell pattern, as "*" for all."""
+    max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    """How often a job is delivered before it is dead."""
+    backoff_s: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 10
+    """How long a job waits after its first failure; twice as long after each further one."""
+    backoff_max_s: Annotated[float, Field(ge=0, le=2_592_000, allow_inf_nan=False)] = 3600
+    """The longest it waits."""
+    visibility_s: Seconds = 60
+    """How long a worker has for a job, unless it says so itself; then it extends, or the job comes back."""
+
+
     server: ServerSettings = ServerSettings()
     client: Annotated[tuple[ClientSettings, ...], Field(strict=False)] = ()
     api_token: Annotated[tuple[ApiTokenSettings, ...], Field(strict=False)] = ()
@@ -330,6 +357,7 @@ Fault = tuple[Place, str]
 
 def load(
     path: Path | None,
+    queue: Annotated[tuple[QueueSettings, ...], Field(strict=False)] = ()
     environ: Mapping[str, str],
     overrides: Mapping[str, object],
     look: Callable[[Settings], list[Fault]] | None = None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -173,6 +173,8 @@ class Rule:
     without_token: WithoutToken = WithoutToken.UNTIL_FENCED
     rekey: bool = False
     limits: TokenLimits = UNLIMITED
+    output: str | None = None
+    """Where the job of a key puts its result (`gateway.core.outputs`)."""
 
 
 DEFAULT_RULE = Rule(re.compile(""), None)
@@ -187,7 +189,7 @@ class Mapping:
     key: FencingKey | None
 
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(:path)?\}|(\*\*)|(\*)|([{}])")
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(:path)?\}|(\*\*)|(\*)|([{}])")
 
 
 def compile_rule(match: str, key: str | None) -> tuple[re.Pattern[str], str | None]:
@@ -213,7 +215,7 @@ def _compile(match: str) -> tuple[re.Pattern[str], set[str]]:
     """The pattern, and the names in it. Raises `ValueError`."""
     pattern, names, end = "", set[str](), 0
     in_segment = in_path = False
-    for found in _PLACEHOLDER.finditer(match):
+    for found in PLACEHOLDER.finditer(match):
         pattern += re.escape(match[end : found.start()])
         end = found.end()
         name, is_path, rest, _star, stray = found.groups()
@@ -234,7 +236,7 @@ def _compile(match: str) -> tuple[re.Pattern[str], set[str]]:
 
 def _check_template(key: str, names: set[str]) -> None:
     rest = key
-    for found in _PLACEHOLDER.finditer(key):
+    for found in PLACEHOLDER.finditer(key):
         name, is_path, *_others, stray = found.groups()
         if stray or is_path:
             raise ValueError(f"key has a stray {found.group()!r}; a placeholder is {{name}}")
@@ -262,6 +264,9 @@ class Ruleset:
                 return Mapping(rule, _render(rule.key_template, found, object_key))
         return Mapping(DEFAULT_RULE, None)
 
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
     def limits_of(self, key: FencingKey) -> TokenLimits:
         """What holds for tokens of `key` where no object is at hand: of an object's own key, that object's limits; else
         the strictest of the rules that may give the key, else of those that leave it to others to name.
@@ -277,7 +282,7 @@ class Ruleset:
 
 
 @lru_cache(maxsize=1024)
-def _keys_of(rule: Rule) -> re.Pattern[str]:
+def keys_of(rule: Rule) -> re.Pattern[str]:
     """What the keys that a rule's template gives look like."""
     count = itertools.count()
 
@@ -287,17 +292,17 @@ def _keys_of(rule: Rule) -> re.Pattern[str]:
         crosses = f"(?P<{found[1]}>." in rule.pattern.pattern  # as `_compile` writes one that takes several segments
         return f"{{n{next(count)}{':path' if crosses else ''}}}"
 
-    return _compile(_PLACEHOLDER.sub(placeholder, rule.key_template or ""))[0]
+    return _compile(PLACEHOLDER.sub(placeholder, rule.key_template or ""))[0]
 
 
 def _may_give(rule: Rule, key: FencingKey) -> bool:
-    return rule.key_template is not None and _keys_of(rule).fullmatch(key) is not None
+    return rule.key_template is not None and keys_of(rule).fullmatch(key) is not None
 
 
 def _render(template: str | None, found: re.Match[str], object_key: str) -> FencingKey | None:
     if template is None:
         return None
-    key = _PLACEHOLDER.sub(lambda p: found[p[1]] if p[1] else p[0], template)
+    key = PLACEHOLDER.sub(lambda p: found[p[1]] if p[1] else p[0], template)
     if fault := key_fault(key):
         raise Malformed(
             Reason.KEY_INVALID,

@@ -138,8 +138,8 @@ def ruleset(settings: Settings) -> Ruleset:
 
 def rules_digest(settings: Settings) -> str:
     """Stands for which objects are fenced under which keys; when it changes, earlier sends may have gone past."""
-    limits = {"max_token_jump", "max_first_token"}
-    told = [rule.model_dump(mode="json", exclude=limits) for rule in settings.rule]
+    aside = {"max_token_jump", "max_first_token", "output"}
+    told = [rule.model_dump(mode="json", exclude=aside) for rule in settings.rule]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -162,6 +162,7 @@ async def upstream_beside(
     tls = Tls(settings, clock.wall)
     if settings.upstream.url == "embedded" and (running := running_store(settings.upstream.directory)) is not None:
         url, credentials = running
+                rule.output,
         return _client(settings, tls, url, DEFAULT_REGION, StaticCredentials(credentials), "path"), None
     client, stop, _ = await _upstream(settings, tls)
     return client, stop
