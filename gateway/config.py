@@ -35,7 +35,7 @@ from gateway.s3.operations import OPERATIONS
 
 __all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
 
-SECRET_KEYS = frozenset({"access_key", "secret_key", "session_token", "token"})
+SECRET_KEYS = frozenset({"access_key", "client", "secret_key", "session_token", "token"})
 """Keys whose values no message shows, and that may be `{ env = "NAME" }` or `{ file = "path" }`."""
 
 
@@ -148,6 +148,11 @@ class S3Settings(Section):
     """Host names under which a first label is a bucket: with "s3.example.com", b.s3.example.com is bucket b."""
     anonymous_read: bool = False
     """Serve reads that are not signed."""
+    session_keys: File | None = None
+    """The file of keys that seal the credentials of leases; gateways that share it take each other's. Without it
+    session-keys beside the database, made at the first start. Read again on SIGHUP."""
+    session_lifetime_s: Annotated[float, Field(ge=900, le=604800, allow_inf_nan=False)] = 43200
+    """How long the credentials of a lease are good; SDKs ask for new ones from 15 minutes before the end on."""
     max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests served at a time; more are answered 503 SlowDown."""
     max_concurrent_requests_per_client: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
@@ -289,6 +294,9 @@ class ApiTokenSettings(Section):
     """ "worker": looks and checks; "operator": raises, settles and seals, too."""
     keys: Texts = ("*",)
     """The fence keys it may use, as shell patterns."""
+    client: AccessKey | None = None
+    """The access key of the [[client]] whose rights the credentials of its leases have; without it those of the only
+    one there is, and none are given out where there are several."""
 
 
 class RuleSettings(Section):
@@ -311,25 +319,17 @@ class RuleSettings(Section):
     """How far above its key's floor a token may lie; a higher one is refused, and raises nothing."""
     max_first_token: TokenLimit | None = None
     """The highest token that a key without a floor takes."""
+    output: str | None = None
+    """Where the job of a key puts its result, made of the names in key: told with each lease and delivery."""
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         compile_rule(self.match, self.key)
+        if self.output is not None:
+            check_output(self.match, self.key, self.output)
         return self
 
 
-class Settings(Section):
-    output: str | None = None
-    """Where the job of a key puts its result, made of the names in key: told with each lease and delivery."""
-    """All of it. Without any source these are the defaults."""
-
-    s3: S3Settings = S3Settings()
-    control: ControlSettings = ControlSettings()
-        if self.output is not None:
-            check_output(self.match, self.key, self.output)
-    upstream: UpstreamSettings = UpstreamSettings()
-    store: StoreSettings = StoreSettings()
-    fencing: FencingSettings = FencingSettings()
 class QueueSettings(Section):
     """Queues, by their names; the first that matches a queue holds. Where any is given, there are no others."""
 
@@ -345,10 +345,19 @@ class QueueSettings(Section):
     """How long a worker has for a job, unless it says so itself; then it extends, or the job comes back."""
 
 
+class Settings(Section):
+    """All of it. Without any source these are the defaults."""
+
+    s3: S3Settings = S3Settings()
+    control: ControlSettings = ControlSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    store: StoreSettings = StoreSettings()
+    fencing: FencingSettings = FencingSettings()
     server: ServerSettings = ServerSettings()
     client: Annotated[tuple[ClientSettings, ...], Field(strict=False)] = ()
     api_token: Annotated[tuple[ApiTokenSettings, ...], Field(strict=False)] = ()
     rule: Annotated[tuple[RuleSettings, ...], Field(strict=False)] = ()
+    queue: Annotated[tuple[QueueSettings, ...], Field(strict=False)] = ()
 
 
 Fault = tuple[Place, str]
@@ -357,7 +366,6 @@ Fault = tuple[Place, str]
 
 def load(
     path: Path | None,
-    queue: Annotated[tuple[QueueSettings, ...], Field(strict=False)] = ()
     environ: Mapping[str, str],
     overrides: Mapping[str, object],
     look: Callable[[Settings], list[Fault]] | None = None,
@@ -473,6 +481,8 @@ def _faults_between(settings: Settings) -> list[Fault]:
         first = tokens.setdefault(token.token.get_secret_value(), index)
         if first != index:
             faults.append((("api_token", index, "token"), f"is that of [[api_token]] number {first + 1} too"))
+        if token.client is not None and token.client not in seen:
+            faults.append((("api_token", index, "client"), "is the access key of no [[client]]"))
     return faults
 
 

@@ -25,6 +25,7 @@ FORBIDDEN_NAMES = (
 
 # What stands outside the clock all the same, and why it decides nothing that a test would want to hold.
 ALLOWED = {
+    ("credentials_file.py", "secrets.token_bytes"): "makes a key for session tokens, once for a data directory",
     ("credentials_file.py", "secrets.token_hex"): "makes an access key, once for a data directory",
     ("credentials_file.py", "secrets.token_urlsafe"): "makes its secret",
     ("server/app.py", "asyncio.sleep"): "a drain's look at a counter, within a bound of the clock's",

@@ -12,7 +12,7 @@ import orjson
 from gateway.cli.settings import USAGE, config_options, fail, load_settings
 from gateway.cli.show import print_json, print_table
 from gateway.config import SECRET_KEYS, ConfigError, Settings
-from gateway.server.tls import tls_faults
+from gateway.server.assemble import file_faults
 
 HIDDEN = "******"
 
@@ -23,7 +23,7 @@ HIDDEN = "******"
 def check_config(config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """Say whether the configuration can be used, and what holds with it. Secrets are not shown."""
     try:
-        settings = load_settings(config, assignments, tls_faults)
+        settings = load_settings(config, assignments, file_faults)
     except ConfigError as error:
         if as_json:
             print_json({"ok": False, "errors": str(error).splitlines()})

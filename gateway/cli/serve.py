@@ -20,8 +20,7 @@ from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
 from gateway.config import ControlSettings, S3Settings, Settings, split_listen
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
-from gateway.server.assemble import clients, start_gateway
-from gateway.server.tls import tls_faults
+from gateway.server.assemble import clients, file_faults, start_gateway
 from gateway.service.records import remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
@@ -37,8 +36,8 @@ OWN_FILES = 128
 @click.option("--quiet", is_flag=True, help="Say nothing on standard output; the log goes to standard error anyway.")
 def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> None:
     """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
-    files of TLS again."""
-    settings = settings_of(config, assignments, tls_faults)
+    files of TLS, and the keys of session tokens, again."""
+    settings = settings_of(config, assignments, file_faults)
     configure_logging(settings.server.log_level)
     try:
         uvloop.run(_serve(settings, quiet=quiet))
@@ -96,15 +95,15 @@ def _open_files(settings: Settings) -> dict[str, int]:
 
 
 def _hang_up(gateway: Gateway) -> Callable[[], None]:
-    """What SIGHUP does: TLS is read again. But where the terminal has gone that the gateway was started on, the signal
-    means what it always did."""
+    """What SIGHUP does: files are read again. But where the terminal has gone that the gateway was started on, the
+    signal means what it always did."""
     on_terminal = os.isatty(0)
 
     def reload() -> None:
         if on_terminal and not os.isatty(0):
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGHUP)
-        gateway.reload_tls()
+        gateway.reload()
 
     return reload
 

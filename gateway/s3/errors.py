@@ -29,6 +29,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "BadDigest": 400,
     "BadRequest": 400,
     "EntityTooLarge": 400,
+    "ExpiredToken": 400,
     "FencingTokenRequired": 428,
     "IncompleteBody": 400,
     "InternalError": 500,

@@ -22,6 +22,7 @@ from gateway.server.control.buckets import BucketCalls
 from gateway.server.control.health import Readiness
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
+from gateway.server.sessions import Issuer, Sessions
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences
@@ -65,6 +66,8 @@ class Parts:
     rules: Ruleset
     clients: tuple[Client, ...]
     api_tokens: tuple[ApiToken, ...] = ()
+    sessions: Sessions = field(default_factory=Sessions)
+    session_lifetime_s: float = 43200
     clock: Clock = field(default_factory=SystemClock)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
@@ -129,10 +132,16 @@ class Gateway:
             settled=parts.upstream_settled,
         )
         self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
+        self.issuer = Issuer(
+            parts.sessions,
+            [client.credentials.access_key for client in parts.clients],
+            parts.clock,
+            parts.session_lifetime_s,
+        )
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
         self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
-            clients=Clients(parts.clients, anonymous_read=parts.anonymous_read),
+            clients=Clients(parts.clients, parts.sessions, anonymous_read=parts.anonymous_read),
             rules=parts.rules,
             writes=self.writes,
             uploads=self.uploads,
@@ -181,12 +190,15 @@ class Gateway:
         self.readiness.reason = None
         if parts.tls is not None:
             parts.tls.tell(self.telemetry)
+        parts.sessions.tell(self.telemetry)
         self.telemetry.event("started", s3_port=self.s3_port, control_port=self.control_port)
 
-    def reload_tls(self) -> None:
-        """Read certificates, keys and authorities again, for new connections; those that are open stay."""
+    def reload(self) -> None:
+        """Read certificates, keys and authorities again, for new connections; those that are open stay. So are the keys
+        of session tokens."""
         if self._parts.tls is not None:
             self._parts.tls.reload(self.telemetry)
+        self._parts.sessions.reload(self.telemetry)
 
     def look_at_upstream(self) -> None:
         """Log soon what the first client would find out: whether the store is there and takes our credentials, and

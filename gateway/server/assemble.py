@@ -6,18 +6,25 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
-from gateway.config import Settings, is_loopback, split_listen
+from gateway.config import Fault, Settings, is_loopback, split_listen
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
-from gateway.credentials_file import ready_made_credentials
+from gateway.credentials_file import (
+    CredentialsFileError,
+    make_session_keys,
+    read_session_keys,
+    ready_made_credentials,
+)
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
 from gateway.server.control.access import ApiToken
 from gateway.server.listener import Limits
-from gateway.server.tls import Tls
+from gateway.server.sessions import Sessions
+from gateway.server.tls import Tls, tls_faults
 from gateway.service.waits import Timing
 from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities
@@ -28,6 +35,8 @@ from gateway.upstream.probe import FixedCapabilities, Prober
 
 CREDENTIALS_FILE = "s3-credentials.json"
 """Beside the database: the ready-made pair of a gateway on loopback for which no client is configured."""
+SESSION_KEYS_FILE = "session-keys"
+"""Beside the database: what seals the credentials of leases, where the settings name no file."""
 DEFAULT_REGION = "us-east-1"
 
 
@@ -58,9 +67,11 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             rules=ruleset(settings),
             clients=clients(settings),
             api_tokens=tuple(
-                ApiToken(token.token.get_secret_value(), token.role == "operator", token.keys)
+                ApiToken(token.token.get_secret_value(), token.role == "operator", token.keys, token.client)
                 for token in settings.api_token
             ),
+            sessions=sessions(settings),
+            session_lifetime_s=settings.s3.session_lifetime_s,
             clock=clock,
             timing=_timing(settings),
             limits=Limits(
@@ -119,6 +130,27 @@ def clients(settings: Settings) -> tuple[Client, ...]:
     return (Client(ready_made_credentials(store_path(settings).with_name(CREDENTIALS_FILE))),)
 
 
+def sessions(settings: Settings) -> Sessions:
+    """The keys of session tokens: the file's that the settings name, else those beside the database, made if there are
+    none. Raises `CredentialsFileError`, `OSError`."""
+    path = settings.s3.session_keys
+    if path is None:
+        path = store_path(settings).with_name(SESSION_KEYS_FILE)
+        make_session_keys(path)
+    return Sessions(partial(read_session_keys, path))
+
+
+def file_faults(settings: Settings) -> list[Fault]:
+    """What is wrong with the files that the settings name, and where it is set."""
+    faults = tls_faults(settings)
+    if settings.s3.session_keys is not None:
+        try:
+            read_session_keys(settings.s3.session_keys)
+        except CredentialsFileError as error:
+            faults.append((("s3", "session_keys"), str(error)))
+    return faults
+
+
 def ruleset(settings: Settings) -> Ruleset:
     """The rules, compiled."""
     return Ruleset(
@@ -130,6 +162,7 @@ def ruleset(settings: Settings) -> Ruleset:
                 rule.without_token,
                 rule.rekey,
                 TokenLimits(rule.max_first_token, rule.max_token_jump),
+                rule.output,
             )
             for rule in settings.rule
         ]
@@ -162,7 +195,6 @@ async def upstream_beside(
     tls = Tls(settings, clock.wall)
     if settings.upstream.url == "embedded" and (running := running_store(settings.upstream.directory)) is not None:
         url, credentials = running
-                rule.output,
         return _client(settings, tls, url, DEFAULT_REGION, StaticCredentials(credentials), "path"), None
     client, stop, _ = await _upstream(settings, tls)
     return client, stop

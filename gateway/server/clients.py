@@ -12,7 +12,9 @@ from gateway.s3.claim import Claim, parse_claim
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
+from gateway.s3.session import ACCESS_KEY_PREFIX, Session, refuse_expired
 from gateway.s3.sigv4 import Credentials, verify
+from gateway.server.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Caller:
     client: Client | None = None
     claim: Claim | None = None
     signing_key: bytes = b""
+    session: Session | None = None
+    """What his credentials are bound to, if they are a lease's; the client is the one that they were issued for."""
 
     @property
     def name(self) -> str:
@@ -45,10 +49,13 @@ ANONYMOUS = Caller()
 
 
 class Clients:
-    """The clients by access key."""
+    """The clients by access key, and the bearers of what has been issued in their name."""
 
-    def __init__(self, clients: Iterable[Client], *, anonymous_read: bool = False) -> None:
+    def __init__(
+        self, clients: Iterable[Client], sessions: Sessions | None = None, *, anonymous_read: bool = False
+    ) -> None:
         self._clients = {client.credentials.access_key: client for client in clients}
+        self._sessions = sessions or Sessions()
         self._anonymous_read = anonymous_read
 
     def authenticate(self, head: RequestHead, now: float) -> Caller:
@@ -59,16 +66,28 @@ class Clients:
         claim = parse_claim(head) if head.method != "OPTIONS" else None
         if claim is None:
             return ANONYMOUS
+        if claim.session_token is not None:
+            return self._bearer(head, claim, claim.session_token, now)
         client = self._clients.get(claim.access_key)
+        if client is None:
+            why = "The AWS Access Key Id you provided does not exist in our records."
+            if claim.access_key.startswith(ACCESS_KEY_PREFIX):
+                why += " It belongs to a session token (AWS_SESSION_TOKEN), which the request must bear, too."
+            raise S3Error("InvalidAccessKeyId", why, AWSAccessKeyId=claim.access_key)
+        return Caller(client, claim, verify(head, claim, client.credentials, now))
+
+    def _bearer(self, head: RequestHead, claim: Claim, session_token: str, now: float) -> Caller:
+        """Who signs with a lease's credentials. Raises `S3Error`: InvalidToken, ExpiredToken, and as `verify` does."""
+        session, credentials = self._sessions.open(claim.access_key, session_token)
+        refuse_expired(session, claim.access_key, now)
+        client = self._clients.get(session.client)
         if client is None:
             raise S3Error(
                 "InvalidAccessKeyId",
-                "The AWS Access Key Id you provided does not exist in our records.",
+                "The client that these credentials were issued for is no longer configured.",
                 AWSAccessKeyId=claim.access_key,
             )
-        if claim.session_token is not None:
-            raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
-        return Caller(client, claim, verify(head, claim, client.credentials, now))
+        return Caller(client, claim, verify(head, claim, credentials, now), session)
 
     def authorise(self, caller: Caller, operation: Operation, buckets: Iterable[str]) -> None:
         """Whether the caller may do this in these buckets. Raises `S3Error` (AccessDenied)."""

@@ -19,6 +19,7 @@ from gateway.s3.operations import Body, Effect, Fences, Operation
 from gateway.s3.payload import payload_spec
 from gateway.s3.recognise import recognise
 from gateway.s3.request import RequestHead, parse_head
+from gateway.s3.session import bound_claim
 from gateway.s3.sigv4 import ChunkSigner
 from gateway.s3.xml import BatchObject, error_code, parse_batch
 from gateway.server.answers import Answers
@@ -346,12 +347,16 @@ class _Call(Answers):
         signed = None
         if claim is not None and client is not None and client.require_signed_token:
             signed = frozenset(claim.signed_headers)
-        return claimed(self.head.headers, signed)
+        said, session = claimed(self.head.headers, signed), self.caller.session
+        return said if session is None else bound_claim(said, session)
 
     def _named(self, write: Write, said: Claimed) -> None:
         """Let the sources agree on the key (R9). Raises `Malformed` (KeyMismatch)."""
         own = key_of_object(write.bucket, write.object_key)
-        write.key, write.named = agree(own, rule=write.key if write.ruled else None, header=said.key)
+        ruled, bound = write.key if write.ruled else None, self.caller.session is not None
+        write.key, write.named = agree(
+            own, rule=ruled, credentials=said.key if bound else None, header=None if bound else said.key
+        )
         write.token = said.token or NO_TOKEN
 
     async def _enforced(self, write: Write, said: Claimed) -> Result:

@@ -197,7 +197,7 @@ async def test_new_connections_get_the_new_certificate(rig: Rig, pair: Pair, aut
     await wire.send(b"x" * 100_000)
     new = authority.issue(HOST, to_days=2)
     replace(pair, new)
-    rig.gateway.reload_tls()
+    rig.gateway.reload()
     after = await shown(rig, authority.trusted)
     assert before["serialNumber"] != after["serialNumber"]
     await wire.send(b"x" * 100_000)
@@ -225,7 +225,7 @@ async def test_a_broken_certificate_changes_nothing(rig: Rig, pair: Pair, author
         data = (cert.read_bytes() if cert else None), key.read_bytes()
         pair.cert.unlink(missing_ok=True) if data[0] is None else pair.cert.write_bytes(data[0])
         pair.key.write_bytes(data[1])
-        rig.gateway.reload_tls()
+        rig.gateway.reload()
         refused = [line for line in rig.log if line["event"] == "tls-refused"][-1]
         assert (refused["level"], refused["section"]) == ("warning", "control")
         assert fault in refused["reason"]
@@ -233,7 +233,7 @@ async def test_a_broken_certificate_changes_nothing(rig: Rig, pair: Pair, author
         assert "PRIVATE KEY" not in refused["reason"]
         assert await shown(rig, authority.trusted) == before
     replace(pair, good)
-    rig.gateway.reload_tls()
+    rig.gateway.reload()
     assert await shown(rig, authority.trusted) != before
 
 

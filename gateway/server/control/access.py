@@ -24,6 +24,8 @@ class ApiToken:
     secret: str
     operator: bool
     keys: tuple[str, ...] = ("*",)
+    client: str | None = None
+    """The access key of the S3 client whose rights the credentials of its leases have; None: the only one's."""
 
 
 Authorise = Callable[[web.Request], ApiToken | None]
