@@ -14,16 +14,22 @@ import click
 import uvloop
 
 from gateway.certificates import CertificateError
-from gateway.cli.guarantees import Guarantee, Holds, guarantees, unfenced, unmet
+from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, print_table
 from gateway.clock import SystemClock
 from gateway.config import Settings
-from gateway.server.assemble import upstream_beside
+from gateway.core.errors import FenceError
+from gateway.server.assemble import store_path, upstream_beside
 from gateway.server.tls import tls_faults
+from gateway.service.record import NoBucket, RecordObjects
+from gateway.service.records import fault_of, remedy
+from gateway.stores.base import Authority, StoreUnavailable
+from gateway.stores.sqlite.glance import Glance
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
 from gateway.upstream.examination import Report, examine
+from gateway.upstream.probe import FixedCapabilities
 from gateway.upstream.scratch import CannotProbe, NotReached
 
 SILENCE_S = 20.0
@@ -75,7 +81,7 @@ def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silen
     if not as_json:
         click.echo(f"Trying out bucket {bucket} for some {silence_s + 5:.0f} s …", err=True)
     try:
-        report = uvloop.run(_examine(settings, bucket, silence_s))
+        report, standing = uvloop.run(_examine(settings, bucket, silence_s))
     except CertificateError as error:
         _end(str(error), USAGE, as_json)
     except (NotReached, EmbeddedStoreError, NoCredentials, OSError) as error:
@@ -85,7 +91,7 @@ def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silen
     except asyncio.CancelledError:
         _end("interrupted", REFUSED, as_json)
     fault = unmet(report, settings)
-    told = guarantees(report, settings)
+    told = guarantees(report, settings, standing)
     if as_json:
         print_json(_document(settings, bucket, report, told, fault))
     else:
@@ -93,8 +99,9 @@ def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silen
     sys.exit(REFUSED if fault else 0)
 
 
-async def _examine(settings: Settings, bucket: str, silence_s: float) -> Report:
-    """The report; SIGTERM ends the examination as Ctrl-C does, leaving nothing in the bucket."""
+async def _examine(settings: Settings, bucket: str, silence_s: float) -> tuple[Report, Standing]:
+    """The report, and how our database stands to the bucket. SIGTERM ends the examination as Ctrl-C does, leaving
+    nothing in the bucket."""
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,11 +110,42 @@ async def _examine(settings: Settings, bucket: str, silence_s: float) -> Report:
     upstream, stop = await upstream_beside(settings, clock)
     try:
         signed = upstream.send_in_signed_chunk
-        return await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
+        report = await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
+        return report, await standing_of(
+            settings, bucket, RecordObjects(upstream, FixedCapabilities(report.capabilities))
+        )
     finally:
         await upstream.close()
         if stop is not None:
             await stop()
+
+
+async def standing_of(settings: Settings, bucket: str, records: RecordObjects) -> Standing:
+    """What the bucket's record says of the database that the settings name, which may be in use."""
+    if settings.store.fenced_before is False:
+        return Standing(False)
+    file = store_path(settings)
+    try:
+        seen = await records.read(bucket)
+        database = Glance(file) if file.exists() else _NoDatabase()
+        fault = await fault_of(database, bucket, seen, known_alone=settings.store.fenced_before is True)
+    except FenceError as error:
+        return Standing(False, error.message)
+    except (NoBucket, StoreUnavailable) as error:
+        return Standing(False, str(error))
+    return Standing(seen is not None, f"{fault}. Take it over by: {remedy(bucket)}" if fault else "")
+
+
+class _NoDatabase:
+    """One that the first start will make."""
+
+    authority = Authority("(none yet)", 0, "")
+
+    async def knows_run(self, run: str) -> bool:
+        return False
+
+    async def ruling(self, bucket: str) -> None:
+        return None
 
 
 def _end(message: str, status: int, as_json: bool) -> NoReturn:

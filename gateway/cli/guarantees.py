@@ -26,10 +26,20 @@ class Guarantee:
     why: str
 
 
-def guarantees(report: Report, settings: Settings) -> list[Guarantee]:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the gateway's database stands to a bucket, as the bucket's record says."""
+
+    recorded: bool
+    """The bucket bears a record."""
+    fault: str = ""
+    """Why nothing fenced is served there; empty if it is."""
+
+
+def guarantees(report: Report, settings: Settings, standing: Standing) -> list[Guarantee]:
     """G0 to G5 for the store that was examined, used as the settings say."""
     return [
-        _g0(report, settings),
+        _g0(report, settings, standing),
         _g1(report, settings),
         _g2(report, settings),
         _g3(report, settings),
@@ -40,9 +50,7 @@ def guarantees(report: Report, settings: Settings) -> list[Guarantee]:
 
 def unmet(report: Report, settings: Settings) -> str | None:
     """What this store does not give though every store has to, or though the settings require it; None: nothing."""
-    missing = [
-        g.name for g in guarantees(report, settings) if g.name in ("G1", "G2", "G5") and g.holds is not Holds.YES
-    ]
+    missing = [g.name for g in (_g1(report, settings), _g2(report, settings), _g5(report)) if g.holds is not Holds.YES]
     if missing:
         return f"with this store {' and '.join(missing)} do not hold, as they have to with every store"
     if settings.upstream.conditional == "require" and not report.capabilities.conditional_put:
@@ -63,11 +71,15 @@ def unfenced(settings: Settings, bucket: str) -> list[str]:
     return told
 
 
-def _g0(report: Report, settings: Settings) -> Guarantee:
+def _g0(report: Report, settings: Settings, standing: Standing) -> Guarantee:
     if settings.store.fenced_before is False:
         other = "another one is not noticed: [store] fenced_before = false"
+    elif standing.fault:
+        other = f"nothing fenced is served in this bucket: {standing.fault}"
+    elif standing.recorded:
+        other = "another one is refused by the bucket's record, which is there"
     elif (reason := _no_conditions(report, settings)) is None:
-        other = "another one is refused by the bucket's record"
+        other = "another one is refused by the bucket's record, which comes with the first fenced write"
     elif settings.store.fenced_before is True:
         other = "a new one serves nothing fenced before it has rebuilt"
     else:

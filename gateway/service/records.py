@@ -14,7 +14,7 @@ import math
 from collections import OrderedDict
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Literal
+from typing import Literal, Protocol
 
 import structlog
 
@@ -23,7 +23,7 @@ from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
 from gateway.service.refusals import store_unavailable, unavailable
-from gateway.stores.base import RESTORED, Store, StoreUnavailable
+from gateway.stores.base import RESTORED, Authority, Ruling, Store, StoreUnavailable
 from gateway.upstream.base import CapabilitySource, Upstream
 
 LAPSE_S = 60.0
@@ -37,6 +37,17 @@ _RESTORED = "this database has been restored, and does not know what happened si
 FencedBefore = Literal["auto", True, False]
 
 _log = structlog.get_logger(__name__)
+
+
+class Database(Protocol):
+    """What a database knows of itself and of buckets; a part of `Store`."""
+
+    @property
+    def authority(self) -> Authority: ...
+
+    async def knows_run(self, run: str) -> bool: ...
+
+    async def ruling(self, bucket: str) -> Ruling | None: ...
 
 
 class _Standing(Enum):
@@ -239,25 +250,7 @@ class Records:
     async def fault(self, name: str, seen: Seen | None) -> str:
         """Why a bucket with that record is not this database's to serve; empty if it is, or may become so. Raises
         `StoreUnavailable`."""
-        if seen is not None:
-            return await self._fault_of(seen)
-        ruling = await self._store.ruling(name)
-        if ruling is not None and ruling.claim is not None:
-            return _RESTORED if ruling.claim == RESTORED else _UNFINISHED
-        if ruling is None and self._known_alone:
-            return "[store] fenced_before = true, and this database has not rebuilt the bucket's floors yet"
-        return ""
-
-    async def _fault_of(self, seen: Seen) -> str:
-        authority, record = self._store.authority, seen.record
-        if record is None:
-            return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
-        if record.database != authority.database:
-            doing = "is being taken over by" if record.rebuilding else "belongs to"
-            return f"the bucket {doing} {record.owner}; this gateway has database {authority.database[:8]}"
-        if record.generation > authority.generation or not await self._store.knows_run(record.run):
-            return f"this database is an older copy of the one that rules the bucket ({record.owner})"
-        return _UNFINISHED if record.rebuilding else ""
+        return await fault_of(self._store, name, seen, known_alone=self._known_alone)
 
     # --- the object itself
 
@@ -326,6 +319,31 @@ class Records:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def fault_of(database: Database, name: str, seen: Seen | None, *, known_alone: bool) -> str:
+    """Why a bucket with that record is not the database's to serve; empty if it is, or may become so. `known_alone`:
+    nor is one without a record that it does not know. Raises `StoreUnavailable`."""
+    if seen is not None:
+        return await _fault_of_record(database, seen)
+    ruling = await database.ruling(name)
+    if ruling is not None and ruling.claim is not None:
+        return _RESTORED if ruling.claim == RESTORED else _UNFINISHED
+    if ruling is None and known_alone:
+        return "[store] fenced_before = true, and this database has not rebuilt the bucket's floors yet"
+    return ""
+
+
+async def _fault_of_record(database: Database, seen: Seen) -> str:
+    authority, record = database.authority, seen.record
+    if record is None:
+        return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
+    if record.database != authority.database:
+        doing = "is being taken over by" if record.rebuilding else "belongs to"
+        return f"the bucket {doing} {record.owner}; this gateway has database {authority.database[:8]}"
+    if record.generation > authority.generation or not await database.knows_run(record.run):
+        return f"this database is an older copy of the one that rules the bucket ({record.owner})"
+    return _UNFINISHED if record.rebuilding else ""
 
 
 def remedy(bucket: str) -> str:

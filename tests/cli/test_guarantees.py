@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.cli.guarantees import Holds, guarantees, unfenced, unmet
+from gateway.cli.guarantees import Holds, Standing, guarantees, unfenced, unmet
 from gateway.config import Settings, load
 from gateway.upstream.base import Capabilities
 from gateway.upstream.examination import TOLD, Report
 from gateway.upstream.experiments import Finding
 
+NEW = Standing(recorded=False)
+"""Nothing fenced has been written to the bucket."""
 YES, IN_PART, NO = Holds.YES, Holds.IN_PART, Holds.NO
 ALL = Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True)
 
@@ -41,32 +43,37 @@ def settings(**upstream: object) -> Settings:
 )
 def test_each_guarantee_rests_on_its_experiments(found: Report, conditional: str, holds: tuple[Holds, ...]) -> None:
     """What a store lacks costs the guarantees that need it, and no other."""
-    told = guarantees(found, settings(conditional=conditional))
+    told = guarantees(found, settings(conditional=conditional), NEW)
     assert [guarantee.name for guarantee in told] == ["G0", "G1", "G2", "G3", "G4", "G5"]
     assert tuple(guarantee.holds for guarantee in told) == holds
 
 
 def test_why_a_guarantee_does_not_hold() -> None:
     """The line says what was seen, which operations are left, and what protects all the same."""
-    told = {g.name: g.why for g in guarantees(report("put-match", capabilities=Capabilities()), settings())}
+    told = {g.name: g.why for g in guarantees(report("put-match", capabilities=Capabilities()), settings(), NEW)}
     assert told["G3"] == "conditional PUT is not honoured: put-match was seen; the gate alone protects"
-    told = {g.name: g.why for g in guarantees(report(capabilities=replace(ALL, conditional_delete=False)), settings())}
+    told = {
+        g.name: g.why for g in guarantees(report(capabilities=replace(ALL, conditional_delete=False)), settings(), NEW)
+    }
     assert told["G3"].startswith("for PutObject, CopyObject; for DeleteObject, CompleteMultipartUpload the gate alone")
-    assert "up to 65536 bytes" in next(g.why for g in guarantees(report("withheld"), settings()) if g.name == "G1")
+    assert "up to 65536 bytes" in next(g.why for g in guarantees(report("withheld"), settings(), NEW) if g.name == "G1")
 
 
 @pytest.mark.parametrize(
-    ("found", "fenced_before", "words"),
+    ("found", "fenced_before", "standing", "words"),
     [
-        (report(), "auto", "refused by the bucket's record"),
-        (report(), False, "fenced_before = false"),
-        (report("put-race", capabilities=Capabilities()), "auto", "not noticed, since buckets bear no record"),
-        (report("put-race", capabilities=Capabilities()), True, "serves nothing fenced before it has rebuilt"),
+        (report(), "auto", NEW, "the bucket's record, which comes with the first fenced write"),
+        (report(), "auto", Standing(True), "the bucket's record, which is there"),
+        (report(), "auto", Standing(True, "it is X's"), "nothing fenced is served in this bucket: it is X's"),
+        (report(), False, NEW, "fenced_before = false"),
+        (report("put-race", capabilities=Capabilities()), "auto", NEW, "not noticed, since buckets bear no record"),
+        (report("put-race", capabilities=Capabilities()), "auto", Standing(True), "record, which is there"),
+        (report("put-race", capabilities=Capabilities()), True, NEW, "serves nothing fenced before it has rebuilt"),
     ],
 )
-def test_what_becomes_of_another_database(found: Report, fenced_before: object, words: str) -> None:
+def test_what_becomes_of_another_database(found: Report, fenced_before: object, standing: Standing, words: str) -> None:
     """Floors are as safe as their database; whether another one would be noticed is said beside."""
-    told = guarantees(found, load(None, {}, {"store.fenced_before": fenced_before}))
+    told = guarantees(found, load(None, {}, {"store.fenced_before": fenced_before}), standing)
     assert words in told[0].why
 
 

@@ -200,6 +200,7 @@ ON CONFLICT (bucket, object_key) DO UPDATE SET fence_key = excluded.fence_key WH
 # --- who rules a bucket ---------------------------------------------------------------------------------------
 
 ADD_RUN = "INSERT INTO run (id) VALUES (lower(hex(randomblob(16)))) RETURNING id"
+RUNS = "SELECT id FROM run"
 KNOWN_RUN = "SELECT 1 FROM run WHERE id = ?"
 
 _RULING = "bucket, claim, after, objects"
