@@ -10,6 +10,7 @@ the effect may or may not have happened; the caller must fail closed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -148,6 +149,10 @@ class EventKind(StrEnum):
     """A lease ran out. Its token holds the floor until another is granted, and its holder may still renew it."""
     LAPSED = "lapsed"
     """A lease whose hand-over was pending was not asked for again."""
+    COMPLETED = "completed"
+    """The job is done, by this token."""
+    DEAD_LETTERED = "dead-lettered"
+    """A job of a queue has used up its attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,75 @@ class Ruling:
 
 RESTORED = "restored"
 """The claim to a bucket that the database ruled when the backup was made that it has been restored from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something that waits to be announced to one webhook."""
+
+    serial: int
+    """In the order in which they were recorded; never given twice."""
+    webhook: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for one webhook."""
+
+    webhook: str
+    count: int
+    oldest_at: float
+    """Wall-clock time of the oldest, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What has been given up."""
+
+    count: int
+    up_to: int
+    """The highest serial among them; 0 for none."""
+
+
+Wanted = Callable[[Event], Sequence[str]]
+"""The webhooks that an event is to be announced to."""
+Arrived = Callable[[Mapping[str, int]], None]
+"""Is told how many have come to wait, by webhook, once they are durable."""
+
+
+class Outbox(Protocol):
+    """What waits to be announced. Nothing is in it twice, and what has been committed is in it until it is `done` or
+    given up."""
+
+    def announce(self, wanted: Wanted, arrived: Arrived) -> None:
+        """From now on every event that is recorded, by whatever call, waits here too for each webhook that `wanted`
+        names: written in the very transaction of the event."""
+        ...
+
+    async def backlogs(self) -> list[Backlog]:
+        """How much waits, by webhook; those for which nothing does are left out."""
+        ...
+
+    async def waiting(self, webhook: str, after: int, limit: int) -> list[Waiting]:
+        """What waits for a webhook, in order, after the serial `after`."""
+        ...
+
+    async def next_of(self, webhook: str, key: str, after: int) -> Waiting | None:
+        """The first of one key that waits after the serial `after`."""
+        ...
+
+    def done(self, waiting: Waiting) -> None:
+        """It has been announced, or given up. Lazy; losing it costs an announcement of the same id."""
+        ...
+
+    async def drop_oldest(self, webhook: str, keep: int) -> Dropped:
+        """Give up all but the newest `keep` of a webhook."""
+        ...
+
+    async def forget(self, webhook: str, before: float) -> int:
+        """Give up what of a webhook is older than wall-clock time `before`; answer how many."""
+        ...
 
 
 class Store(Protocol):
@@ -373,3 +447,8 @@ class Store(Protocol):
 
     @property
     def dropped_events(self) -> int: ...
+
+    @property
+    def outbox(self) -> Outbox:
+        """What of all that is recorded waits to be announced."""
+        ...

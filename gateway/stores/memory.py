@@ -24,6 +24,7 @@ from gateway.stores.base import (
     Upload,
     UploadState,
 )
+from gateway.stores.memory_outbox import MemoryOutbox
 from gateway.stores.rules import (
     HISTORY_KEPT,
     granted,
@@ -52,6 +53,7 @@ class MemoryStore:
         self._fences: dict[str, Fence] = {}
         self._events: dict[str, deque[Event]] = {}
         self._serial = 0
+        self.outbox = MemoryOutbox()
         self._uploads: dict[_UploadId, Upload] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._repeatable: dict[tuple[str, str], tuple[int, float]] = {}
@@ -70,6 +72,7 @@ class MemoryStore:
         self._running, self._clean, self._rules_digest = True, False, rules_digest
         self._authority = replace(self._authority, run=f"run-{len(self._runs) + 1}")
         self._runs.add(self._authority.run)
+        self.outbox.restarted()
         return Start(clean=not reasons, reason="; ".join(reasons))
 
     async def stop(self, *, clean: bool) -> None:
@@ -156,6 +159,7 @@ class MemoryStore:
         self._serial += 1
         history = self._events.setdefault(event.key, deque(maxlen=HISTORY_KEPT))
         history.append(replace(storable(event), at=self._clock(), serial=self._serial))
+        self.outbox.add(replace(history[-1], serial=0))
 
     async def events(self, key: str, before: int | None, limit: int) -> list[Event]:
         self._require_running()

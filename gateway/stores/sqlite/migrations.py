@@ -92,7 +92,25 @@ CREATE INDEX repeatable_at ON repeatable (at);
 """
 """The last lease of each key, and which call it answered."""
 
-MIGRATIONS = (_FIRST, _SECOND, _LEASES)
+_OUTBOX = """
+CREATE TABLE outbox (
+    serial     INTEGER PRIMARY KEY AUTOINCREMENT,
+    webhook    TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    token      INTEGER NOT NULL,
+    floor      INTEGER NOT NULL,
+    detail     TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    count      INTEGER NOT NULL,
+    at         REAL NOT NULL
+);
+CREATE INDEX outbox_of_webhook ON outbox (webhook);
+CREATE INDEX outbox_of_key ON outbox (webhook, key);
+"""
+"""What waits to be announced. Both indexes hold the serial too, as every index does."""
+
+MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX)
 LEASES_SINCE = 3
 """The version from which on the table of floors knows leases."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.stores.base import Event, EventKind, Fence, Grant, Ruling, Upload, UploadState
+from gateway.stores.base import Event, EventKind, Fence, Grant, Ruling, Upload, UploadState, Waiting
 
 Row = Sequence[Any]
 Values = Sequence[Any] | Mapping[str, Any]
@@ -121,6 +121,27 @@ def row_of_event(event: Event) -> Row:
         event.count,
         event.at,
     )
+
+
+# --- outbox -------------------------------------------------------------------------------------------------
+
+ADD_WAITING = f"INSERT INTO outbox (webhook, {_EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REMOVE_WAITING = "DELETE FROM outbox WHERE serial = ?"
+
+WAITING = f"SELECT serial, webhook, {_EVENT} FROM outbox WHERE webhook = ? AND serial > ? ORDER BY serial LIMIT ?"
+NEXT_WAITING = f"""
+SELECT serial, webhook, {_EVENT} FROM outbox WHERE webhook = ? AND key = ? AND serial > ? ORDER BY serial LIMIT 1
+"""
+BACKLOGS = "SELECT webhook, count(*), min(at) FROM outbox GROUP BY webhook ORDER BY webhook"
+
+NEWEST_TO_DROP = "SELECT serial FROM outbox WHERE webhook = ? ORDER BY serial DESC LIMIT 1 OFFSET ?"
+DROP_WAITING = "DELETE FROM outbox WHERE webhook = ? AND serial <= ?"
+FORGET_WAITING = "DELETE FROM outbox WHERE webhook = ? AND at < ?"
+
+
+def waiting_of(row: Row) -> Waiting:
+    serial, webhook, *event = row
+    return Waiting(serial, webhook, event_of((*event, 0)))
 
 
 # --- uploads ------------------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ from gateway.stores.sqlite.database import (
 )
 from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.lock import FileLock
+from gateway.stores.sqlite.outbox import SqliteOutbox
+from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
 
 CHECK_TIMEOUT_S = 5.0
@@ -75,6 +77,8 @@ class SqliteStore:
         self._uploads: ReadThrough[_UploadId, Upload | None] = ReadThrough(cache_size)
         self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)
         self._lazy = LazyWrites()
+        self._outbox_rows = OutboxRows()
+        self.outbox = SqliteOutbox(self._outbox_rows, lambda: self._writer, self._fetch)
         self._connections = contextlib.AsyncExitStack()
         self._open_reader: aiosqlite.Connection | None = None
         self._open_writer: Writer | None = None
@@ -102,7 +106,12 @@ class SqliteStore:
             raise
         self._open_reader = reader
         self._open_writer = Writer(
-            connection, self._fences, self._lazy, on_failure=self._forget_rows, clock=self._clock
+            connection,
+            self._fences,
+            self._lazy,
+            outbox=self._outbox_rows,
+            on_failure=self._forget_rows,
+            clock=self._clock,
         )
         self._authority = run.authority
         return run.start

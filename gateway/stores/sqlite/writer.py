@@ -24,6 +24,7 @@ from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import unavailable
 from gateway.stores.sqlite.lazy import LazyBatch, LazyWrites
+from gateway.stores.sqlite.outbox_rows import OutboxRows
 
 T = TypeVar("T")
 
@@ -97,6 +98,7 @@ class Writer:
         fences: ReadThrough[str, Fence],
         lazy: LazyWrites,
         *,
+        outbox: OutboxRows,
         on_failure: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -104,6 +106,7 @@ class Writer:
         self._connection = connection
         self._fences = fences
         self._lazy = lazy
+        self._outbox = outbox
         self._on_failure = on_failure
         self._clock = clock
         self._waiting: list[FenceChange | RowChange] = []
@@ -138,7 +141,7 @@ class Writer:
 
     def flush_soon(self) -> None:
         """Have what is lazy written within LAZY_FLUSH_S; also after a failure, until it succeeds."""
-        if self._timer is None and self._lazy:
+        if self._timer is None and (self._lazy or self._outbox):
             self._timer = asyncio.get_running_loop().call_later(LAZY_FLUSH_S, self._flush)
 
     async def finish(self) -> None:
@@ -189,6 +192,7 @@ class Writer:
         except BaseException as error:
             await self._roll_back()
             self._lazy.failed(lazy)
+            self._outbox.failed()
             for key in keys:
                 self._fences.forget(key)
             if row_changes or any(change.rows for change in fence_changes):
@@ -199,6 +203,7 @@ class Writer:
                 raise
             return
         self._lazy.committed(lazy)
+        self._outbox.committed()
         for key, fence in decided.fences.items():
             self._fences.put(key, fence)
         for row_change, result in zip(row_changes, results, strict=True):
@@ -230,7 +235,7 @@ class Writer:
 
     async def _write(self, decided: _Decided, row_changes: list[RowChange]) -> list[Any]:
         """Write all in one transaction; answer the results of `row_changes`."""
-        if not (decided.changed or decided.events or row_changes):
+        if not (decided.changed or decided.events or row_changes or self._outbox):
             return []
         connection = self._connection
         await connection.execute(sql.BEGIN)
@@ -241,6 +246,7 @@ class Writer:
                 raise StoreUnavailable("the database holds higher floors than this gateway wrote")
         if decided.events:
             await connection.executemany(sql.ADD_EVENT, map(sql.row_of_event, decided.events))
+        await self._outbox.write(connection, decided.events)
         for statement, same in groupby(decided.rows, itemgetter(0)):
             await connection.executemany(statement, [values for _, values in same])
         results = [await change.write(connection) for change in row_changes]

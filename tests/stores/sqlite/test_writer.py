@@ -18,6 +18,7 @@ from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import connect_reader, connect_writer
 from gateway.stores.sqlite.lazy import LazyWrites
+from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
 
 
@@ -53,11 +54,13 @@ class Bench:
         self.reader = reader
         self.fences: ReadThrough[str, Fence] = ReadThrough(100)
         self.lazy = LazyWrites()
+        self.outbox = OutboxRows()
         self.failures: list[None] = []
         self.writer = Writer(
             connection,  # type: ignore[arg-type]
             self.fences,
             self.lazy,
+            outbox=self.outbox,
             on_failure=lambda: self.failures.append(None),
             clock=lambda: 1.0,
         )
