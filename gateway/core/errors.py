@@ -19,6 +19,7 @@ class Reason(StrEnum):
     SEALED = "Sealed"
     TOKEN_REQUIRED = "TokenRequired"  # noqa: S105
     TOKEN_INVALID = "TokenInvalid"  # noqa: S105
+    TOKEN_NOT_ISSUED = "TokenNotIssued"  # noqa: S105
     TOKEN_JUMP = "TokenJump"  # noqa: S105
     KEY_INVALID = "KeyInvalid"
     NOT_SIGNED = "NotSigned"

@@ -3,7 +3,8 @@
 The rules, for a key with floor f:
 
 1. A token below f is stale; one that equals a sealed f is sealed. Both are refused, always.
-2. A token above f raises the floor first, durably; only `raised` tells the gate so.
+2. A token above f raises the floor first, durably; only `raised` tells the gate so. Where our own leases issue the
+   key's tokens, a write's never does: nobody has issued it (R10).
 3. A send passes its commit point (`enter`) only while its token is f and no unsettled send has a lower one.
 4. When the floor rises, staged sends with lower tokens are to be cancelled, those past their commit point are
    waited for. Then the hand-over is complete, and the completed floor follows.
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.core.errors import Reason, Refused
+from gateway.core.errors import Malformed, Reason, Refused
 from gateway.core.keys import NO_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import IllegalTransition, Phase, Signal, advance
 
@@ -60,22 +61,39 @@ class Gate:
         completed_floor: int = 0,
         sealed_token: int = 0,
         unsettled_until: float = -math.inf,
+        granted_token: int = 0,
     ) -> None:
         self.key = key
         self.floor = floor
         self.completed_floor = completed_floor
         self.sealed_token = sealed_token
         self.unsettled_until = unsettled_until
+        self.granted_token = granted_token
+        """The highest that our own leases have issued; 0: this key's tokens come from elsewhere."""
         self._sends: dict[Send, None] = {}  # in their order: a set's would differ from run to run
 
-    def admit(self, token: Token, limits: TokenLimits = UNLIMITED) -> Admission:
+    def admit(self, token: Token, limits: TokenLimits = UNLIMITED, *, issued: bool = False) -> Admission:
         """What a write of `token` has to do before it may be staged. Raises `Refused` (stale or sealed), and
-        `Malformed` (TokenJump) for one that would raise the floor beyond `limits`."""
+        `Malformed` (TokenNotIssued, TokenJump) for one that may not raise the floor, or not so far. `issued`: an
+        operator vouches for it."""
         self.refuse_overtaken(token)
         if token > self.floor:
+            if self.granted_token and not issued:
+                raise self._not_issued(token)
             limits.refuse_beyond(self.key, token, self.floor)
             return Admission.RAISE
         return Admission.GO if token <= self.completed_floor else Admission.HAND_OVER
+
+    def _not_issued(self, token: Token) -> Malformed:
+        return Malformed(
+            Reason.TOKEN_NOT_ISSUED,
+            f"No lease has been granted with token {token}: the tokens of {self.key!r} come from this gateway's own "
+            f"leases, the highest of which was {self.granted_token}. Acquire a lease, and send its token.",
+            key=self.key,
+            token=token,
+            floor=self.floor,
+            argument=("X-Fencing-Token", str(token)),
+        )
 
     def refuse_overtaken(self, token: Token) -> None:
         """Raises `Refused` if `token` is below the floor, or sealed; no token is token 0."""
@@ -115,6 +133,10 @@ class Gate:
         self.floor = max(self.floor, floor)
         self.sealed_token = max(self.sealed_token, sealed_token)
         return [s for s in self._sends if s.phase is Phase.STAGED and self._overtaken(s.token)]
+
+    def granted(self, token: int) -> None:
+        """Our own leases have issued `token`: from now on they alone issue this key's."""
+        self.granted_token = max(self.granted_token, token)
 
     def _overtaken(self, token: int) -> bool:
         return token < self.floor or (token > 0 and token == self.sealed_token)

@@ -68,6 +68,7 @@ CODE_OF_REASON: dict[Reason, str] = {
     Reason.SEALED: "PreconditionFailed",
     Reason.TOKEN_REQUIRED: "FencingTokenRequired",
     Reason.TOKEN_INVALID: "InvalidArgument",
+    Reason.TOKEN_NOT_ISSUED: "InvalidArgument",
     Reason.TOKEN_JUMP: "InvalidArgument",
     Reason.KEY_INVALID: "InvalidArgument",
     Reason.NOT_SIGNED: "InvalidArgument",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 
@@ -20,10 +21,11 @@ from gateway.core.write import Phase
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
 from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, handover_pending
-from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
+from gateway.stores.base import Event, EventKind, Fence, Granted, Store, StoreUnavailable
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 Bound = tuple[str, str, str]
 """Fence key, bucket and object of an upload, or of a copy, that an earlier run had open."""
 MAX_IDLE_GATES = 65536
@@ -52,6 +54,8 @@ class Fences:
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
         """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
+        self.on_overtaken: Callable[[Gate], None] = lambda gate: None
+        """Called when a floor has risen or been sealed: a lease below it is lost."""
 
     def started_unclean(self, bound: frozenset[Bound] | None) -> None:
         """What an earlier run sent may still land: tokens above the completed floors wait for it (R5), and so does who
@@ -96,17 +100,18 @@ class Fences:
         request_id: str = "",
         wait_s: float | None = None,
         limits: TokenLimits = UNLIMITED,
+        issued: bool = False,
     ) -> LiveGate:
         """Admit (key, token): the floor is durable and the hand-over complete when this returns, and the gate is pinned
         until `unpin`. `cause` goes into the key's history; `wait_s` bounds the wait for a hand-over in place of
-        `handover_wait_s`. Raises `Refused`, `Malformed` (TokenJump), or `TryAgain` (HandoverPending,
-        StoreUnavailable)."""
+        `handover_wait_s`; `issued`: an operator vouches for the token. Raises `Refused`, `Malformed` (TokenNotIssued,
+        TokenJump), or `TryAgain` (HandoverPending, StoreUnavailable)."""
         live = self._live.get(key)
         if live is None:
             live = await self._load(key)
         live.pins += 1
         try:
-            admission = live.gate.admit(token, limits)
+            admission = live.gate.admit(token, limits, issued=issued)
             if admission is Admission.RAISE:
                 await self._raise(live, token, cause, request_id)
             if admission is not Admission.GO:
@@ -140,16 +145,48 @@ class Fences:
 
     async def seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
         """Seal (key, token), the floor, durably: from now on it is refused like a lower one. Waits for nothing: what of
-        it is past its commit point may still land. Raises `Refused` where it holds the key no more."""
+        it is past its commit point may still land. Raises `Refused` where it holds the key no more, `TryAgain`."""
+        return await self.end(key, token, lambda: self.store.seal(key, token, event))
+
+    async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
+        """The same where `call` is what has the store seal it, together with whatever belongs to that."""
         live = self._live.get(key) or await self._load(key)
+        live.gate.refuse_overtaken(token)
         live.pins += 1
+        # Shielded, like all that follows: a caller that goes away must not leave the gate behind the store.
+        return await asyncio.shield(asyncio.ensure_future(self._end_durably(live, call)))
+
+    async def _end_durably(self, live: LiveGate, call: Callable[[], Awaitable[Fence]]) -> Fence:
         try:
-            live.gate.refuse_overtaken(token)
-            fence = await self._stored(self.store.seal(key, token, event))
-            live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
+            fence = await self._stored(call())
+            self._learn(live, fence)
         finally:
             self.unpin(live)
         return fence
+
+    async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
+        """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,
+        but by `admit`. Raises `TryAgain` (StoreUnavailable)."""
+        live = self._live.get(key) or await self._load(key)
+        live.pins += 1
+        return await asyncio.shield(asyncio.ensure_future(self._grant_durably(live, call)))
+
+    async def _grant_durably(self, live: LiveGate, call: Callable[[], Awaitable[Granted]]) -> Granted:
+        try:
+            granted = await self._stored(call())
+            if granted.token:
+                live.raised_at = self.clock.monotonic()
+                live.gate.granted(granted.token)
+                self._learn(live, granted.fence)
+                self.on_progress(live.gate.key)
+        finally:
+            self.unpin(live)
+        return granted
+
+    def _learn(self, live: LiveGate, fence: Fence) -> None:
+        """What the store has made durable."""
+        live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
+        self.on_overtaken(live.gate)
 
     async def state(self, key: FencingKey) -> Fence:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
@@ -268,7 +305,9 @@ class Fences:
         live = self._live.get(key)
         if live is None:
             until = self._unsettled_until_of(key)
-            gate = Gate(key, fence.floor, fence.completed_floor, fence.sealed_token, until)
+            gate = Gate(
+                key, fence.floor, fence.completed_floor, fence.sealed_token, until, granted_token=fence.granted_token
+            )
             live = self._live[key] = LiveGate(gate, self.clock.monotonic())
         return live
 
@@ -280,7 +319,6 @@ class Fences:
     async def _raise(self, live: LiveGate, token: Token, cause: str, request_id: str) -> None:
         gate = live.gate
         event = Event(gate.key, EventKind.RAISED, token, gate.floor, cause, request_id)
-        # Shielded: a caller that goes away must not leave the gate behind the store.
         await asyncio.shield(asyncio.ensure_future(self._raise_durably(live, token, event)))
 
     async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
@@ -288,7 +326,7 @@ class Fences:
         try:
             fence = await self._stored(self.store.raise_floor(live.gate.key, token, event))
             live.raised_at = self.clock.monotonic()
-            live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
+            self._learn(live, fence)
             self.on_progress(live.gate.key)
         finally:
             self.unpin(live)
@@ -347,9 +385,9 @@ class Fences:
         event = Event(key, EventKind.RAISED, found.floor, fence.floor, "found by the hash of the key")
         return await self._stored(self.store.raise_floor(key, found.floor, event))
 
-    async def _stored(self, call: asyncio.Future[Fence] | object) -> Fence:
+    async def _stored(self, call: Awaitable[T]) -> T:
         try:
-            return await call  # type: ignore[misc,no-any-return]
+            return await call
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
 

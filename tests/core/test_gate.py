@@ -123,6 +123,34 @@ def test_tokens_beyond_the_limit(floor: int, limits: TokenLimits, highest: int) 
     assert gate.floor == floor
 
 
+def test_where_leases_issue_the_tokens_no_other_raises_the_floor() -> None:
+    """R10: a token above the floor that no lease has issued is TokenNotIssued, however small; the floor's own passes,
+    and one that an operator vouches for raises, within no limits but those named."""
+    gate = gate_at(0)
+    assert gate.admit(Token(7)) is Admission.RAISE
+    gate.granted(5)
+    gate.raised(5)
+    assert gate.admit(Token(5)) is Admission.HAND_OVER
+    for token in (6, 2**63 - 1):
+        with pytest.raises(Malformed) as caught:
+            gate.admit(Token(token), TokenLimits(1, 1))
+        error = caught.value
+        assert (error.reason, error.key, error.token, error.floor) == (Reason.TOKEN_NOT_ISSUED, "job", token, 5)
+        assert error.argument == ("X-Fencing-Token", str(token))
+        assert "Acquire a lease" in error.message
+    assert gate.admit(Token(6), issued=True) is Admission.RAISE
+    gate.raised(9)
+    gate.granted(3)
+    assert (gate.floor, gate.granted_token) == (9, 5)
+    assert gate.admit(Token(9)) is Admission.HAND_OVER
+
+
+def test_a_stored_grant_is_known_from_the_start() -> None:
+    """R10 holds for a gate that has been loaded, too."""
+    with pytest.raises(Malformed):
+        Gate(FencingKey("job"), 5, 5, granted_token=3).admit(Token(6))
+
+
 def test_no_limit_is_told_to_who_is_stale() -> None:
     """R1: below the floor, or sealed, comes first."""
     for gate, token in ((gate_at(5), 4), (gate_at(5, sealed=5), 5)):

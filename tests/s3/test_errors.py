@@ -20,6 +20,7 @@ TABLE = {
     Reason.SEALED: (412, "PreconditionFailed"),
     Reason.TOKEN_REQUIRED: (428, "FencingTokenRequired"),
     Reason.TOKEN_INVALID: (400, "InvalidArgument"),
+    Reason.TOKEN_NOT_ISSUED: (400, "InvalidArgument"),
     Reason.TOKEN_JUMP: (400, "InvalidArgument"),
     Reason.KEY_INVALID: (400, "InvalidArgument"),
     Reason.NOT_SIGNED: (400, "InvalidArgument"),
