@@ -32,7 +32,7 @@ ALLOWED = {
     ("server/body.py", "asyncio.sleep"): "the sweeper's beat; what is due is decided by the clock",
     ("service/rebuild.py", "asyncio.sleep"): "waits for moments of the clock, and between attempts",
     ("service/records.py", "asyncio.sleep"): "pauses between looks at a record; its age is the clock's",
-    ("service/writes.py", "asyncio.sleep"): "pauses between looks for a nonce; the settle time-out decides",
+    ("service/doubts.py", "asyncio.sleep"): "pauses between looks for a nonce; the settle time-out decides",
     ("stores/memory.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("stores/sqlite/lock.py", "datetime.datetime.now"): "a note in the lock file, for people",
     ("stores/sqlite/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",

@@ -113,7 +113,7 @@ class Batches:
         entry = self._objects.pin(write.bucket, write.object_key)
         try:
             if not write.ruled:
-                await self._writes.own(write, entry)
+                await self._writes.door.owners.own(write, entry)
         except BaseException:
             self._objects.unpin(entry)
             self._fences.unpin(live)

@@ -1,18 +1,24 @@
 """What a copy takes along (R7): the source's metadata, without the source's fence.
 
 A copy whose metadata the client has not replaced goes upstream with the source's own metadata spelt out, under the
-condition that the source is still the object whose metadata that is.
+condition that the source is still the object whose metadata that is. Until it is settled, it is marked.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
 from gateway.s3.request import BUCKET_NAME, Headers
+from gateway.service.beside import run_in
+from gateway.service.refusals import store_unavailable
 from gateway.service.sending import head_of
 from gateway.service.values import Write
+from gateway.stores.base import Store, StoreUnavailable, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 SOURCE = "x-amz-copy-source"
@@ -120,3 +126,35 @@ async def _head_source(
     if response.status == 412:
         raise S3Error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
     return response.headers
+
+
+class CopyMarks:
+    """Copies that may be under way, recorded durably: after a crash the key of one has to wait for it as long as for a
+    Complete (R5)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._unmarking: set[asyncio.Task[None]] = set()
+
+    async def mark(self, write: Write, nonce: str) -> Callable[[], None]:
+        """Record the copy; answers what takes the mark away. Raises `TryAgain` (StoreUnavailable)."""
+        mark = Upload(nonce, write.bucket, write.object_key, write.key, write.token, nonce, UploadState.COPYING)
+        try:
+            await self._store.bind_upload(mark)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+        return lambda: run_in(self._unmarking, self._unmark(mark))
+
+    async def _unmark(self, mark: Upload) -> None:
+        # A mark that stays costs waiting after the next unclean start, no safety.
+        with suppress(StoreUnavailable):
+            await self._store.close_upload(mark)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no mark is being taken away."""
+        return not self._unmarking
+
+    async def close(self) -> None:
+        """Let the marks of settled copies be taken away."""
+        await asyncio.gather(*self._unmarking, return_exceptions=True)

@@ -17,13 +17,13 @@ from gateway.core.errors import FenceError
 from gateway.core.keys import FencingKey, Token
 from gateway.core.write import ABSENT
 from gateway.service import writes
+from gateway.service.conditions import Conditions
 from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import Passage
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result
 from gateway.service.waits import Timing
-from gateway.service.writes import Writes
 from gateway.stores.base import Event, Fence
 from gateway.stores.memory import MemoryStore
 from tests.service.rig import DEAF, JOB, Fault, Rig, refusal, rig
@@ -233,12 +233,12 @@ async def a_delete_is_not_answered_from_memory() -> bool:
 
 
 def memory_answers_deletes(off: pytest.MonkeyPatch) -> None:
-    look = Writes._before_delete
+    look = Conditions._before_delete
 
-    async def remembered(self: Writes, write, live, entry):
+    async def remembered(self: Conditions, write, live, entry):
         return Result(204, [], b"") if entry.state is ABSENT else await look(self, write, live, entry)
 
-    off.setattr(Writes, "_before_delete", remembered)
+    off.setattr(Conditions, "_before_delete", remembered)
 
 
 # --- R7, R9: other keys' sends and fences

@@ -64,7 +64,9 @@ async def gateway(
     clock = VirtualClock()
     store = store or MemoryStore(clock=clock.wall, name=name)
     made = await rig(store=store, upstream=upstream, clock=clock, capabilities=capabilities)
-    made.writes.records = Records(store, upstream, FixedCapabilities(capabilities), clock, lapse_s=LAPSE_S, **options)
+    made.writes.records = made.writes.door.records = Records(
+        store, upstream, FixedCapabilities(capabilities), clock, lapse_s=LAPSE_S, **options
+    )
     made.fences.before_commit = made.writes.records.before_commit
     return made
 

@@ -392,7 +392,7 @@ def test_where_conditions_are_required_and_not_proved_nothing_is_sent() -> None:
 
     async def main() -> None:
         r = await rig(capabilities=DEAF)
-        r.writes._require_conditional = True
+        r.writes.conditions._require = True
         assert (await refusal(r.put(33, b"A"))).reason is Reason.UPSTREAM_UNAVAILABLE
         assert r.upstream.sent == []
 

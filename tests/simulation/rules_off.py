@@ -11,10 +11,13 @@ import pytest
 from gateway.core import write as core_write
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.write import Answer, Phase, Verdict
-from gateway.service import batches, sending, uploads, writes
+from gateway.service import batches, conditions, heads, sending, uploads, writes
 from gateway.service.batches import Batches
+from gateway.service.copies import CopyMarks
+from gateway.service.doubts import Doubts
 from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry
+from gateway.service.ownership import Owners
 from gateway.service.passages import Passage
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
@@ -110,9 +113,9 @@ def seals_forgotten(off: Off) -> None:
 
 def one_nonce_for_all_sends(off: Off) -> None:
     """R4: attempts share their nonce, and one's appearance settles another."""
-    request, looked = Writes._request, writes.judge
+    request, looked = Writes._request, heads.judge
     off.setattr(Writes, "_request", lambda self, admitted, nonce: request(self, admitted, "shared"))
-    off.setattr(writes, "judge", lambda state, key, token, nonce: looked(state, key, token, nonce and "shared"))
+    off.setattr(heads, "judge", lambda state, key, token, nonce: looked(state, key, token, nonce and "shared"))
 
 
 def heads_not_judged(off: Off) -> None:
@@ -123,7 +126,8 @@ def heads_not_judged(off: Off) -> None:
         verdict = judge(state, key, token, nonce)
         return Verdict.MOVED if verdict is Verdict.HIGHER_TOKEN else verdict
 
-    off.setattr(writes, "judge", blind)
+    off.setattr(heads, "judge", blind)
+    off.setattr(conditions, "judge", blind)
 
 
 # --- R5
@@ -150,7 +154,7 @@ def errors_in_200_are_successes(off: Off) -> None:
 
 def any_look_settles(off: Off) -> None:
     """R5: a HEAD that does not show the nonce is taken for a proof."""
-    off.setattr(writes, "judge", lambda *_: Verdict.OURS)
+    off.setattr(heads, "judge", lambda *_: Verdict.OURS)
 
 
 def settled_too_soon(off: Off) -> None:
@@ -176,8 +180,7 @@ def open_uploads_ignored_at_start(off: Off) -> None:
 
 def copies_not_marked(off: Off) -> None:
     """R5: after a crash nobody knows that a copy was under way."""
-    off.setattr(Writes, "_mark_copy", _nothing)
-    off.setattr(Writes, "_unmark_copy", lambda self, mark: None)
+    off.setattr(CopyMarks, "mark", _nothing)
 
 
 def stops_clean_in_doubt(off: Off) -> None:
@@ -265,7 +268,7 @@ def copies_carry_the_fence(off: Off) -> None:
 
 def owners_forgotten(off: Off) -> None:
     """R9: what no rule maps belongs to nobody."""
-    off.setattr(Writes, "own", _nothing)
+    off.setattr(Owners, "own", _nothing)
     off.setattr(ObjectEntry, "contested", ObjectEntry.unsettled_of_another)
 
 
@@ -277,7 +280,7 @@ def sends_of_other_keys_ignored(off: Off) -> None:
 
 def crashes_forgotten_by_other_keys(off: Off) -> None:
     """R9: who takes an object over after a crash waits for nothing."""
-    off.setattr(Writes, "_refuse_move_after_crash", lambda self, write: None)
+    off.setattr(Owners, "_refuse_move_after_crash", lambda self, write: None)
 
 
 # --- G5
@@ -289,7 +292,7 @@ def failures_vouch_for_absence(off: Off) -> None:
     async def in_doubt(self, admitted, passage, nonce, result):
         raise sending.unavailable("lost")
 
-    off.setattr(Writes, "_in_doubt", in_doubt)
+    off.setattr(Doubts, "answer", in_doubt)
 
 
 SWITCHES: list[Switch] = [

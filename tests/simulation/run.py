@@ -220,7 +220,7 @@ class Simulation:
                 yield f"the object {name} has {entry.pins} pins, or is locked"
         if rig.uploads._under_way or rig.uploads._finished:
             yield "Completes are under way, or not recorded"
-        if rig.writes._chases or rig.writes._unmarking or rig.fences._loading:
+        if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences._loading:
             yield "something is still looked for"
         if self.gateway.objects.under_way:
             yield "a request is still on its way"
