@@ -162,7 +162,7 @@ class Gateway:
             parts.api_tokens,
             parts.rules,
             self.uploads.open_of,
-            calls.routes,
+            calls.calls(),
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from gateway.core.keys import Ruleset
-from gateway.server.control.access import Access, ApiToken, Authorise
-from gateway.server.control.asked import MAX_BODY_BYTES
+from gateway.server.control.access import Access, ApiToken
+from gateway.server.control.calls import Call
 from gateway.server.control.fences import FenceCalls
 from gateway.server.control.health import HealthCalls, Readiness
+from gateway.server.control.openapi import OpenApiCalls
 from gateway.server.control.problems import problems
 from gateway.server.control.trace import TraceCalls
 from gateway.service.fences import Fences
@@ -28,23 +29,21 @@ class Control:
         tokens: tuple[ApiToken, ...],
         rules: Ruleset,
         open_uploads: Callable[[str], int],
-        more: Callable[[Authorise, Authorise], Iterable[web.RouteDef]] = lambda *_: (),
+        more: Iterable[Call] = (),
     ) -> None:
-        """`open_uploads` tells how many uploads of a key are open, or still to be aborted. `more` gives further calls:
-        it is told what lets every caller, and what lets operators pass."""
+        """`open_uploads` tells how many uploads of a key are open, or still to be aborted; `more` are further calls."""
         self._telemetry = telemetry
         self._access = Access(tokens)
-        self._health = HealthCalls(fences, telemetry, readiness)
-        self._trace = TraceCalls(fences, telemetry, readiness)
-        self._fences = FenceCalls(fences, telemetry, rules, open_uploads)
-        self._more = more
+        self.calls: list[Call] = [
+            *HealthCalls(fences, telemetry, readiness).calls(),
+            *TraceCalls(fences, telemetry, readiness).calls(),
+            *FenceCalls(fences, telemetry, rules, open_uploads).calls(),
+            *more,
+        ]
+        self.calls += OpenApiCalls(self.calls).calls()
 
     def application(self) -> web.Application:
         """The routes."""
-        access = self._access
-        app = web.Application(middlewares=[problems(self._telemetry)], client_max_size=MAX_BODY_BYTES)
-        app.add_routes(self._health.routes(access.caller))
-        app.add_routes(self._trace.routes(access.operator))
-        app.add_routes(self._fences.routes(access))
-        app.add_routes(self._more(access.caller, access.operator))
+        app = web.Application(middlewares=[problems(self._telemetry)])
+        app.add_routes([call.route(self._access) for call in self.calls])
         return app

@@ -1,59 +1,150 @@
-"""What a call asks for: the members of its JSON body, and which page of a list."""
+"""Reads what a caller sends: path, query, headers and JSON body, each as its type says; or tells why not."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from pydantic import TypeAdapter, ValidationError
 
 from gateway.core.errors import Reason
-from gateway.core.keys import Token, parse_token
-from gateway.server.control.problems import Problem
+from gateway.server.control.documents import Given
+from gateway.server.control.problems import REASONS, Problem
 
-MAX_BODY_BYTES = 65536
-MAX_PAGE = 1000
+JSON_TYPES = frozenset({"application/json", "application/octet-stream", "application/x-www-form-urlencoded"})
+"""What a JSON body may come as: its own type, and those that programs put on it by themselves when nobody tells them
+(RFC 9110, 8.3; curl and others take every POST for a form)."""
+_BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_Document = TypeVar("_Document", bound=Given)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a call's body says."""
+class Header:
+    """A header that a call takes."""
 
-    token: Token | None
-    reason: str
-
-    @property
-    def named(self) -> Token:
-        """The token, where the call demands one."""
-        assert self.token is not None
-        return self.token
+    name: str
+    pattern: re.Pattern[str]
+    description: str
 
 
-async def asked(request: web.Request, *, token: bool = False, reason: bool = False) -> Asked:
-    """The members of a small JSON body; the token may be left out unless the call demands one, and the reason is only
-    taken where the call does. Tokens come as numbers up to 2^53, as strings above."""
+IDEMPOTENCY_KEY = Header(
+    "Idempotency-Key",
+    re.compile(r"[!-~]{1,255}", re.ASCII),
+    "Names this request, so that it can be repeated when its answer was lost: the answer is the same. 1 to 255 visible "
+    "characters of ASCII.",
+)
+REQUEST_ID = Header(
+    "X-Request-Id",
+    re.compile(r"[!-~]{1,128}", re.ASCII),
+    "Goes into the key's history. 1 to 128 visible characters of ASCII.",
+)
+
+
+def read_header(request: web.Request, header: Header) -> str | None:
+    """What the caller has sent of it; None for nothing."""
+    sent = request.headers.getall(header.name, [])
+    if not sent:
+        return None
+    if len(sent) > 1 or not header.pattern.fullmatch(sent[0]):
+        raise Problem(400, "invalid", f"the header {header.name} must come once, as {header.pattern.pattern}")
+    return sent[0]
+
+
+def read_path(request: web.Request, template: str, types: Mapping[str, TypeAdapter[Any]]) -> dict[str, object]:
+    """The parameters of a path, each one percent-encoded segment of UTF-8."""
+    found: dict[str, object] = {}
+    if types:
+        target = request.raw_path.partition("?")[0]
+        for name, raw in zip(template.split("/"), target.split("/"), strict=False):
+            if name.startswith("{"):
+                found[name[1:-1]] = _checked(types[name[1:-1]], _decoded(raw), name[1:-1])
+    return found
+
+
+def _decoded(raw: str) -> str:
+    """Raises `Problem`, for what no key can be either."""
     try:
-        body = orjson.loads(await request.read())
+        if not _BROKEN_PERCENT.search(raw):
+            return unquote_to_bytes(raw.encode("utf-8", "surrogateescape")).decode()
+    except UnicodeDecodeError:
+        pass
+    raise Problem(400, Reason.KEY_INVALID.value, "the path must be percent-encoded UTF-8")
+
+
+def read_query(request: web.Request, model: type[Given] | None) -> Given | None:
+    """The query's parameters, each at most once; a call without any takes none."""
+    given: dict[str, str] = {}
+    if "?" in request.raw_path:
+        _, _, text = request.raw_path.partition("?")
+        _decoded(text)
+        for name, value in request.query.items():
+            if name in given:
+                raise Problem(400, "invalid", f"the query names {name!r} twice")
+            given[name] = value
+    if model is None:
+        if given:
+            raise Problem(400, "invalid", f"unknown query parameter {min(given)!r}; this call takes none")
+        return None
+    return _document(model, given, "query parameter")
+
+
+async def read_body(request: web.Request, model: type[_Document], max_bytes: int) -> _Document:
+    """The JSON body, of at most that many bytes after decompression."""
+    if "Content-Type" in request.headers:
+        kind = request.content_type
+        if kind not in JSON_TYPES and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise Problem(415, "unsupported-media-type", f"the body must be application/json, not {kind}")
+    try:
+        given = orjson.loads(await _bounded(request, max_bytes))
     except orjson.JSONDecodeError as error:
-        raise Problem(400, "invalid", "the body must be a JSON object") from error
-    if not isinstance(body, dict):
+        raise Problem(400, "invalid", f"the body must be a JSON object: {error}") from None
+    if not isinstance(given, dict):
         raise Problem(400, "invalid", "the body must be a JSON object")
-    known = {"token", "reason"} if reason else {"token"}
-    if unknown := set(body) - known:
-        raise Problem(400, "invalid", f"unknown member {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(known))}")
-    given = body.get("token")
-    named = token or "token" in body
-    if named and (isinstance(given, bool) or not isinstance(given, int | str)):
-        raise Problem(400, Reason.TOKEN_INVALID.value, "`token` must be a whole number, or a string of digits")
-    why = body.get("reason", "")
-    if reason and (not isinstance(why, str) or not why.strip()):
-        raise Problem(400, "invalid", "`reason` must say why, for the key's history")
-    return Asked(parse_token(str(given), "token") if named else None, str(why)[:500])
+    return _document(model, given, "member")
 
 
-def limit_of(request: web.Request) -> int:
-    """How many a page may hold. Raises `Problem`."""
-    text = request.query.get("limit", "100")
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_PAGE:
-        raise Problem(400, "invalid", f"`limit` must be a number from 1 to {MAX_PAGE}")
-    return int(text)
+async def _bounded(request: web.Request, max_bytes: int) -> bytes:
+    too_large = Problem(413, "too-large", f"this call takes a body of at most {max_bytes} bytes")
+    if (request.content_length or 0) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > max_bytes:
+                raise too_large
+    except HttpProcessingError as error:
+        raise Problem(400, "invalid", f"the body cannot be read: {error.message}") from None
+    return bytes(body)
+
+
+def _document(model: type[_Document], given: Mapping[str, object], kind: str) -> _Document:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise _problem(error, kind, sorted(model.model_fields)) from None
+
+
+def _checked(adapter: TypeAdapter[Any], text: str, name: str) -> object:
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise _problem(error, "path parameter", [name]) from None
+
+
+def _problem(error: ValidationError, kind: str, allowed: list[str]) -> Problem:
+    """The first fault, in words. What was given is not repeated: it may be a secret, and long."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        listed = f"allowed: {', '.join(allowed)}" if allowed else "there is none"
+        return Problem(400, "invalid", f"unknown {kind} {place[:100]!r}; {listed}")
+    told = fault["msg"][:1].lower() + fault["msg"][1:]
+    reason = fault["type"] if fault["type"] in REASONS else "invalid"
+    return Problem(400, reason, f"`{place}`: {told}" if place else told)

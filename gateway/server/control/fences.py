@@ -3,18 +3,170 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, Self
 
-from aiohttp import web
+from pydantic import Field
 
 from gateway.core.keys import FencingKey, Ruleset, Token
-from gateway.server.control.access import Access, may_use
-from gateway.server.control.asked import asked, limit_of
-from gateway.server.control.documents import json_answer, moment, number
+from gateway.server.control.access import may_use
+from gateway.server.control.asked import REQUEST_ID
+from gateway.server.control.calls import Ask, Call, Role
+from gateway.server.control.documents import (
+    Given,
+    KeyGiven,
+    MomentShown,
+    Page,
+    ReasonGiven,
+    Shown,
+    TokenGiven,
+    TokenShown,
+    number,
+)
+from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
 from gateway.service.waits import PendingHandOver, UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence
 from gateway.telemetry import Telemetry
+
+# --- what is asked
+
+
+class FencesAsked(Page):
+    """Which keys."""
+
+    prefix: str = Field("", description="Keys that begin so.")
+    after: str | None = Field(None, description="The `next` of the page before.")
+
+
+class EventsAsked(Page):
+    """Which part of a history."""
+
+    before: Annotated[str, Field(pattern=r"^[0-9]{1,18}$", description="The `next` of the page before.")] | None = None
+
+
+class Check(Given):
+    """The token to hold against the fence."""
+
+    token: TokenGiven
+
+
+class Raise(Given):
+    """The new floor, and why."""
+
+    token: TokenGiven
+    reason: ReasonGiven
+
+
+class Settle(Given):
+    """Why what is in doubt can land no more; of that token alone, where one is named."""
+
+    reason: ReasonGiven
+    token: TokenGiven | None = None
+
+
+class Seal(Given):
+    """Why; where a token is named, only if it holds the floor."""
+
+    reason: ReasonGiven
+    token: TokenGiven | None = None
+
+
+# --- what is told
+
+
+class SendShown(Shown):
+    """A send that may still take effect upstream."""
+
+    token: TokenShown
+    phase: str
+    bucket: str
+    object: str
+    request_id: str
+    settles_in_s: float | None
+    latest_in_s: float
+
+    @classmethod
+    def of(cls, send: UnsettledSend) -> Self:
+        return cls(
+            token=send.token,
+            phase=send.phase,
+            bucket=send.bucket,
+            object=send.object_key,
+            request_id=send.request_id,
+            settles_in_s=send.settles_in_s,
+            latest_in_s=send.latest_in_s,
+        )
+
+
+class HandoverShown(Shown):
+    """A hand-over that is not complete yet."""
+
+    token: TokenShown
+    since: MomentShown
+    latest: MomentShown
+    latest_in_s: float
+    requests: int
+    sends: list[SendShown]
+
+
+class FenceShown(Shown):
+    """The floors of one key."""
+
+    key: str
+    floor: TokenShown
+    completed_floor: TokenShown
+    sealed: bool
+    shadow_floor: TokenShown
+    raised_at: MomentShown
+
+    @classmethod
+    def of(cls, fence: Fence) -> Self:
+        return cls(
+            key=fence.key,
+            floor=fence.floor,
+            completed_floor=fence.completed_floor,
+            sealed=fence.floor > 0 and fence.sealed_token == fence.floor,
+            shadow_floor=fence.shadow_floor,
+            raised_at=fence.raised_at,
+        )
+
+
+class FencePage(Shown):
+    """Keys in order."""
+
+    fences: list[FenceShown]
+    next: str | None
+
+
+class KeyShown(FenceShown):
+    """All that is known of one key."""
+
+    open_uploads: int
+    unsettled: list[SendShown]
+    handover: HandoverShown | None
+    earlier_run_settles_in_s: float | None
+
+
+class SettledShown(KeyShown):
+    """The key, and the sends that were settled."""
+
+    settled: list[SendShown]
+
+
+class EventPage(Shown):
+    """A part of a history, newest first."""
+
+    events: list[EventShown]
+    next: str | None
+
+
+class Checked(Shown):
+    """The token holds the floor, or did so when this was said."""
+
+    key: str
+    token: TokenShown
+    floor: TokenShown
 
 
 class FenceCalls:
@@ -30,68 +182,61 @@ class FenceCalls:
         self._rules = rules
         self._open_uploads = open_uploads
 
-    def routes(self, access: Access) -> list[web.RouteDef]:
-        """The routes."""
-        self._access = access
+    def calls(self) -> list[Call]:
+        """What each is."""
+        of_key = "/v1/fences/{key}"
         return [
-            web.get("/v1/fences", self.list_fences),
-            web.get("/v1/fences/{key}", self.show_fence),
-            web.get("/v1/fences/{key}/events", self.events),
-            web.post("/v1/fences/{key}/check", self.check),
-            web.post("/v1/fences/{key}/raise", self.raise_floor),
-            web.post("/v1/fences/{key}/settle", self.settle),
-            web.post("/v1/fences/{key}/seal", self.seal),
+            Call("GET", "/v1/fences", self.list_fences),
+            Call("GET", of_key, self.show_fence),
+            Call("GET", f"{of_key}/events", self.events),
+            Call(
+                "POST",
+                f"{of_key}/check",
+                self.check,
+                refuses=("TokenJump", "stale", "HandoverPending"),
+                headers=(REQUEST_ID,),
+            ),
+            Call("POST", f"{of_key}/raise", self.raise_floor, Role.OPERATOR, refuses=("stale", "HandoverPending")),
+            Call("POST", f"{of_key}/settle", self.settle, Role.OPERATOR, refuses=("committing",)),
+            Call("POST", f"{of_key}/seal", self.seal, Role.OPERATOR, refuses=("not-found", "not-held", "stale")),
         ]
 
-    async def list_fences(self, request: web.Request) -> web.StreamResponse:
+    async def list_fences(self, ask: Ask, query: FencesAsked) -> FencePage:
         """Known keys in order; pages by cursor."""
-        caller = self._access.caller(request)
-        limit = limit_of(request)
-        fences = await self._store.fences(request.query.get("after"), limit, request.query.get("prefix", ""))
-        shown = [_fence(fence) for fence in fences if may_use(caller, fence.key)]
-        return json_answer({"fences": shown, "next": fences[-1].key if len(fences) == limit else None})
+        fences = await self._store.fences(query.after, query.limit, query.prefix)
+        shown = [FenceShown.of(fence) for fence in fences if may_use(ask.caller, fence.key)]
+        return FencePage(fences=shown, next=fences[-1].key if len(fences) == query.limit else None)
 
-    async def show_fence(self, request: web.Request) -> web.StreamResponse:
+    async def show_fence(self, key: KeyGiven) -> KeyShown:
         """One key: floors, what is unsettled, and what its hand-over waits for."""
-        return json_answer(await self._shown(self._access.key(request)))
+        return await self._known(key)
 
-    async def events(self, request: web.Request) -> web.StreamResponse:
+    async def events(self, key: KeyGiven, query: EventsAsked) -> EventPage:
         """One key's history, newest first; pages by cursor."""
-        key = self._access.key(request)
-        limit = limit_of(request)
-        before = request.query.get("before")
-        if before is not None and not before.isdecimal():
-            raise Problem(400, "invalid", "`before` is the `next` of an earlier page")
-        events = await self._store.events(key, int(before) if before else None, limit)
-        shown = [event_document(event) for event in events]
-        return json_answer({"events": shown, "next": str(events[-1].serial) if len(events) == limit else None})
+        events = await self._store.events(key, int(query.before) if query.before else None, query.limit)
+        shown = [EventShown.of(event) for event in events]
+        return EventPage(events=shown, next=str(events[-1].serial) if len(events) == query.limit else None)
 
-    async def check(self, request: web.Request) -> web.StreamResponse:
+    async def check(self, ask: Ask, key: KeyGiven, body: Check) -> Checked:
         """For effects outside S3: the token is recorded, and nothing lower can take effect any more (R3). It is held to
         the limits of its key's rules like a write (R10)."""
-        key = self._access.key(request)
-        said = await asked(request, token=True)
-        request_id = request.headers.get("X-Request-Id", "")
+        request_id = ask.headers.get(REQUEST_ID.name, "")
         limits = self._rules.limits_of(key)
-        live = await self._fences.admit(key, said.named, cause="check", request_id=request_id, limits=limits)
+        live = await self._fences.admit(key, body.token, cause="check", request_id=request_id, limits=limits)
         self._fences.unpin(live)
-        return json_answer({"key": key, "token": number(said.named), "floor": number(live.gate.floor)})
+        return Checked(key=key, token=body.token, floor=live.gate.floor)
 
-    async def raise_floor(self, request: web.Request) -> web.StreamResponse:
+    async def raise_floor(self, key: KeyGiven, body: Raise) -> KeyShown:
         """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
-        key = self._access.key(request, operator=True)
-        said = await asked(request, token=True, reason=True)
-        self._telemetry.event("operator-raises", fence_key=key, token=said.named, reason=said.reason)
-        live = await self._fences.admit(key, said.named, cause=f"operator: {said.reason}")
+        self._telemetry.event("operator-raises", fence_key=key, token=body.token, reason=body.reason)
+        live = await self._fences.admit(key, body.token, cause=f"operator: {body.reason}")
         self._fences.unpin(live)
-        return json_answer(await self._shown(key))
+        return await self._known(key)
 
-    async def settle(self, request: web.Request) -> web.StreamResponse:
+    async def settle(self, key: KeyGiven, body: Settle) -> SettledShown:
         """What is in doubt counts as settled, on the operator's word (R5). Nothing in doubt: nothing is done."""
-        key = self._access.key(request, operator=True)
-        said = await asked(request, reason=True)
-        settled = await self._fences.settle(key, said.token, said.reason)
-        awaited = [s for s in self._fences.unsettled(key) if said.token in (None, s.token)]
+        settled = await self._fences.settle(key, body.token, body.reason)
+        awaited = [s for s in self._fences.unsettled(key) if body.token in (None, s.token)]
         if awaited and not settled:
             shown = "; ".join(map(str, awaited[:3]))
             raise Problem(
@@ -101,17 +246,16 @@ class FenceCalls:
                 "what it has been sent. Each comes, or is in doubt, within the commit time-out.",
                 key=key,
             )
-        return json_answer(await self._shown(key) | {"settled": [_unsettled(send) for send in settled]})
+        known = await self._known(key)
+        return SettledShown(**known.__dict__, settled=[SendShown.of(send) for send in settled])
 
-    async def seal(self, request: web.Request) -> web.StreamResponse:
+    async def seal(self, key: KeyGiven, body: Seal) -> KeyShown:
         """Shut out the token that holds the floor, too; where a token is named, only if that one holds it."""
-        key = self._access.key(request, operator=True)
-        said = await asked(request, reason=True)
         fence = await self._fences.state(key)
         floor = fence.floor
         if not floor:
             raise Problem(404, "not-found", f"{key!r} has no floor: no token has been seen for it", key=key)
-        token = Token(floor) if said.token is None else said.token
+        token = Token(floor) if body.token is None else body.token
         if token < floor:
             told = f"Token {token} holds {key!r} no more, {floor} does: {token} is refused already, nothing was sealed."
             raise Problem(412, "stale", told, key=key, floor=number(floor))
@@ -119,63 +263,29 @@ class FenceCalls:
             told = f"Token {token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first."
             raise Problem(409, "not-held", told, key=key, floor=number(floor))
         if fence.sealed_token != floor:
-            event = Event(key, EventKind.SEALED, token, floor, f"operator: {said.reason}")
+            event = Event(key, EventKind.SEALED, token, floor, f"operator: {body.reason}")
             await self._fences.seal(key, token, event)
-            self._telemetry.event("operator-seals", fence_key=key, token=token, reason=said.reason)
-        return json_answer(await self._shown(key))
+            self._telemetry.event("operator-seals", fence_key=key, token=token, reason=body.reason)
+        return await self._known(key)
 
-    async def _shown(self, key: FencingKey) -> dict[str, object]:
+    async def _known(self, key: FencingKey) -> KeyShown:
         """All that is known of one key."""
         fence = await self._fences.state(key)
         pending = await self._fences.pending_of(key)
-        return _fence(fence) | {
-            "open_uploads": self._open_uploads(key),
-            "unsettled": [_unsettled(send) for send in self._fences.unsettled(key)],
-            "handover": None if pending is None else self._handover(pending, fence),
-            "earlier_run_settles_in_s": self._fences.earlier_run_settles_in_s(key),
-        }
+        return KeyShown(
+            **FenceShown.of(fence).__dict__,
+            open_uploads=self._open_uploads(key),
+            unsettled=[SendShown.of(send) for send in self._fences.unsettled(key)],
+            handover=None if pending is None else self._handover(pending, fence),
+            earlier_run_settles_in_s=self._fences.earlier_run_settles_in_s(key),
+        )
 
-    def _handover(self, pending: PendingHandOver, fence: Fence) -> dict[str, object]:
-        return {
-            "token": number(pending.token),
-            "since": moment(fence.raised_at),
-            "latest": moment(self._fences.clock.wall() + pending.latest_in_s),
-            "latest_in_s": pending.latest_in_s,
-            "requests": pending.requests,
-            "sends": [_unsettled(send) for send in pending.sends],
-        }
-
-
-def _fence(fence: Fence) -> dict[str, object]:
-    return {
-        "key": fence.key,
-        "floor": number(fence.floor),
-        "completed_floor": number(fence.completed_floor),
-        "sealed": fence.floor > 0 and fence.sealed_token == fence.floor,
-        "shadow_floor": number(fence.shadow_floor),
-        "raised_at": moment(fence.raised_at),
-    }
-
-
-def _unsettled(send: UnsettledSend) -> dict[str, object]:
-    return {
-        "token": number(send.token),
-        "phase": send.phase,
-        "bucket": send.bucket,
-        "object": send.object_key,
-        "request_id": send.request_id,
-        "settles_in_s": send.settles_in_s,
-        "latest_in_s": send.latest_in_s,
-    }
-
-
-def event_document(event: Event) -> dict[str, object]:
-    return {
-        "at": moment(event.at),
-        "kind": event.kind.value,
-        "token": number(event.token),
-        "floor": number(event.floor),
-        "detail": event.detail,
-        "request_id": event.request_id,
-        "count": event.count,
-    }
+    def _handover(self, pending: PendingHandOver, fence: Fence) -> HandoverShown:
+        return HandoverShown(
+            token=pending.token,
+            since=fence.raised_at,
+            latest=self._fences.clock.wall() + pending.latest_in_s,
+            latest_in_s=pending.latest_in_s,
+            requests=pending.requests,
+            sends=[SendShown.of(send) for send in pending.sends],
+        )

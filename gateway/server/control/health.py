@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from gateway.server.control.access import Authorise
-from gateway.server.control.documents import json_answer
+from gateway.server.control.calls import Answered, Call, Media, Role
+from gateway.server.control.documents import Shown
 from gateway.service.fences import Fences
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import Telemetry
@@ -36,6 +37,19 @@ class Readiness:
         return self.reason or self.store_fault or self.upstream_fault
 
 
+class Health(Shown):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Ready(Shown):
+    """Whether requests are taken, and if not, why."""
+
+    status: Literal["ready", "unavailable"]
+    reason: str = ""
+
+
 class HealthCalls:
     """Its handlers."""
 
@@ -45,24 +59,20 @@ class HealthCalls:
         self._readiness = readiness
         telemetry.ready.set_function(lambda: readiness.fault is None)
 
-    def routes(self, as_caller: Authorise) -> list[web.RouteDef]:
-        """The routes; probes of a container platform need no token."""
-
-        async def metrics(request: web.Request) -> web.StreamResponse:
-            as_caller(request)
-            return self.metrics()
-
+    def calls(self) -> list[Call]:
+        """Probes of a container platform need no token."""
+        text = Media("text/plain", {"type": "string"})
         return [
-            web.get("/healthz", self.healthz),
-            web.get("/readyz", self.readyz),
-            web.get("/metrics", metrics),
+            Call("GET", "/healthz", self.healthz, Role.ANYONE),
+            Call("GET", "/readyz", self.readyz, Role.ANYONE, statuses=(200, 503)),
+            Call("GET", "/metrics", self.metrics, media=text),
         ]
 
-    async def healthz(self, request: web.Request) -> web.StreamResponse:
+    async def healthz(self) -> Health:
         """The process runs and answers."""
-        return json_answer({"status": "ok"})
+        return Health(status="ok")
 
-    async def readyz(self, request: web.Request) -> web.StreamResponse:
+    async def readyz(self) -> Answered[Ready]:
         """The gateway takes requests, its store can raise floors, and it and the store behind trust each other; else
         503 and why."""
         readiness = self._readiness
@@ -74,10 +84,10 @@ class HealthCalls:
         upstream_fault = await readiness.ask_upstream()
         readiness.upstream_fault = f"upstream: {upstream_fault}" if upstream_fault else None
         if readiness.fault is not None:
-            return json_answer({"status": "unavailable", "reason": readiness.fault}, status=503)
-        return json_answer({"status": "ready"})
+            return Answered(Ready(status="unavailable", reason=readiness.fault), 503)
+        return Answered(Ready(status="ready"), 200)
 
-    def metrics(self) -> web.StreamResponse:
+    async def metrics(self) -> web.StreamResponse:
         """Prometheus text."""
         unsettled = self._fences.unsettled()
         self._telemetry.unsettled.set(len(unsettled))

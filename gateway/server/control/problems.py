@@ -1,4 +1,4 @@
-"""Every answer of the control API that is no success, as problem+json (RFC 9457) with a stable `reason`."""
+"""Every answer of the control API that is no success: problem+json (RFC 9457) with a stable `reason`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,58 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.core.errors import FenceError, Reason, TryAgain
-from gateway.server.control.documents import number
+from gateway.server.control.documents import Shown, TokenShown, number
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import Telemetry
 
 PROBLEM = "application/problem+json"
-STATUS: dict[Reason, int] = {
-    Reason.STALE_TOKEN: 412,
-    Reason.SEALED: 412,
-    Reason.TOKEN_REQUIRED: 400,
-    Reason.TOKEN_INVALID: 400,
-    Reason.TOKEN_JUMP: 400,
-    Reason.KEY_INVALID: 400,
-    Reason.KEY_DENIED: 403,
-    Reason.HANDOVER_PENDING: 503,
-    Reason.STORE_UNAVAILABLE: 503,
+REASONS: dict[str, tuple[int, str]] = {
+    "invalid": (400, "the body, the query or a header is wrong; `detail` says how"),
+    "TokenInvalid": (400, "no token"),
+    "KeyInvalid": (400, "no key"),
+    "TokenJump": (400, "the token lies beyond `max_token_jump` or `max_first_token` of its key's rules"),
+    "unauthenticated": (401, "no, or a wrong, bearer token"),
+    "forbidden": (403, "not for this role or key"),
+    "not-found": (404, "there is no such thing, or no such path"),
+    "method-not-allowed": (405, "`Allow` says which methods the path has"),
+    "committing": (409, "nothing is in doubt, an answer is still awaited"),
+    "no-backup": (409, "the database is in memory"),
+    "not-held": (409, "the named token lies above the floor"),
+    "stale": (412, "the token is below the floor, or sealed"),
+    "too-large": (413, "the body is above what this call takes"),
+    "unsupported-media-type": (415, "the body's Content-Type says that it is no JSON"),
+    "internal": (500, "a fault of the gateway: its log has the traceback"),
+    "HandoverPending": (503, "ask again after `Retry-After`; a floor that was to rise has risen"),
+    "StoreUnavailable": (503, "ask again after `Retry-After`"),
 }
-"""What the fence's own reasons are answered with; 400 for all others."""
-NAME: dict[Reason, str] = {Reason.STALE_TOKEN: "stale", Reason.SEALED: "stale"}
-"""Where they are called otherwise here than on the S3 listener."""
+"""Every `reason`, the status that it comes with, and what it means."""
+_NAMES: dict[Reason, str] = {Reason.STALE_TOKEN: "stale", Reason.SEALED: "stale", Reason.KEY_DENIED: "forbidden"}
+"""Where the fence's reasons are called otherwise here than on the S3 listener."""
+RETRY_AFTER_S = 1
 
 
 class Problem(Exception):
     """An answer that is not a success."""
 
     def __init__(self, status: int, reason: str, detail: str, **members: object) -> None:
+        """`reason` is one of `REASONS`, and `status` is its."""
         super().__init__(detail)
         self.status = status
         self.reason = reason
         self.detail = detail
         self.members = members
+
+
+class ProblemShown(Shown):
+    """RFC 9457. `reason` is for programs and stays; `detail` is for people. Further members name what it is about."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str
+    key: str = ""
+    floor: TokenShown = 0
 
 
 def problems(telemetry: Telemetry) -> Middleware:
@@ -51,11 +73,12 @@ def problems(telemetry: Telemetry) -> Middleware:
         except FenceError as error:
             return _refusal(error)
         except StoreUnavailable as error:
-            return _answer(503, Reason.STORE_UNAVAILABLE.value, str(error), {})
-        except web.HTTPException as error:
-            if error.status < 400:
-                raise
-            return _answer(error.status, error.reason.lower().replace(" ", "-"), error.text or error.reason, {})
+            return _answer(503, Reason.STORE_UNAVAILABLE.value, str(error), {}, {"Retry-After": str(RETRY_AFTER_S)})
+        except web.HTTPNotFound:
+            return _answer(404, "not-found", "there is no such path", {})
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return _answer(405, "method-not-allowed", f"this path has {allowed}", {}, {"Allow": allowed})
         except Exception:
             telemetry.failure("internal-error", path=request.path)
             return _answer(500, "internal", "the gateway has failed to answer; its log says why", {})
@@ -67,13 +90,15 @@ def _refusal(error: FenceError) -> web.Response:
     members: dict[str, object] = {"key": error.key} if error.key else {}
     if error.floor is not None:
         members["floor"] = number(error.floor)
-    reason = NAME.get(error.reason, error.reason.value)
-    answer = _answer(STATUS.get(error.reason, 400), reason, error.message, members)
-    if isinstance(error, TryAgain):
-        answer.headers["Retry-After"] = str(max(1, round(error.retry_after_s or 1)))
-    return answer
+    reason = _NAMES.get(error.reason, error.reason.value)
+    again = isinstance(error, TryAgain)
+    status, _ = REASONS.get(reason, (503 if again else 400, ""))
+    headers = {"Retry-After": str(max(RETRY_AFTER_S, round(error.retry_after_s or 0)))} if again else {}
+    return _answer(status, reason, error.message, members, headers)
 
 
-def _answer(status: int, reason: str, detail: str, members: dict[str, object]) -> web.Response:
+def _answer(
+    status: int, reason: str, detail: str, members: dict[str, object], headers: dict[str, str] | None = None
+) -> web.Response:
     body = {"type": "about:blank", "title": reason, "status": status, "detail": detail, "reason": reason, **members}
-    return web.Response(body=orjson.dumps(body), status=status, content_type=PROBLEM)
+    return web.Response(body=orjson.dumps(body), status=status, content_type=PROBLEM, headers=headers)

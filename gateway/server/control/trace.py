@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiohttp import web
+from pydantic import Field
 
 from gateway.core.keys import FencingKey
-from gateway.server.control.access import ApiToken, Authorise, checked_key, may_use
-from gateway.server.control.fences import event_document
+from gateway.server.control.access import may_use
+from gateway.server.control.calls import Ask, Call, Media, Role
+from gateway.server.control.documents import Given, KeyGiven, Whole
 from gateway.server.control.health import Readiness
+from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
 from gateway.stores.base import Event, EventKind, StoreUnavailable
@@ -40,6 +43,14 @@ def wanted(key: str | None, request_id: str | None) -> Callable[[Line], bool]:
     return is_wanted
 
 
+class TraceAsked(Given):
+    """What to follow, and for how long."""
+
+    key: KeyGiven | None = Field(None, description="Of this key alone.")
+    request_id: str | None = Field(None, description="Of this request alone.")
+    for_s: Whole = Field(MAX_TRACE_S, ge=0, le=MAX_TRACE_S, description="It ends after so many seconds.")
+
+
 class TraceCalls:
     """Its handler."""
 
@@ -50,26 +61,17 @@ class TraceCalls:
         self._clock = fences.clock
         self._readiness = readiness
 
-    def routes(self, as_operator: Authorise) -> list[web.RouteDef]:
-        """The route."""
+    def calls(self) -> list[Call]:
+        """What it is."""
+        lines = Media("application/x-ndjson", {"type": "string", "description": "One JSON object a line."})
+        return [Call("GET", "/v1/trace", self.trace, Role.OPERATOR, media=lines)]
 
-        async def trace(request: web.Request) -> web.StreamResponse:
-            return await self.trace(request, as_operator(request))
-
-        return [web.get("/v1/trace", trace)]
-
-    async def trace(self, request: web.Request, caller: ApiToken | None) -> web.StreamResponse:
+    async def trace(self, ask: Ask, query: TraceAsked) -> web.StreamResponse:
         """First what is still known of the past, then what comes. Who may not use all keys must name one."""
-        key = request.query.get("key")
-        if not may_use(caller, "*" if key is None else key):
-            raise Problem(
-                403, "forbidden", f"this API token may not follow {'every key' if key is None else repr(key)}"
-            )
-        text = request.query.get("for_s", str(MAX_TRACE_S))
-        if not text.isdecimal() or int(text) > MAX_TRACE_S:
-            raise Problem(400, "invalid", f"`for_s` must be a number of seconds, at most {MAX_TRACE_S}")
-        checked = None if key is None else checked_key(key)
-        return await self._serve(request, checked, request.query.get("request_id"), int(text))
+        if not may_use(ask.caller, query.key or "*"):
+            which = "every key" if query.key is None else repr(query.key)
+            raise Problem(403, "forbidden", f"this API token may not follow {which}")
+        return await self._serve(ask.request, query.key, query.request_id, query.for_s)
 
     async def _serve(
         self, request: web.Request, key: FencingKey | None, request_id: str | None, for_s: float
@@ -105,7 +107,7 @@ class TraceCalls:
             for event in await self._since(key, serial):
                 serial = event.serial
                 if event.kind in KINDS and request_id in (None, event.request_id):
-                    told.append(_line("history", event_document(event)))
+                    told.append(_line("history", EventShown.of(event).model_dump()))
             now = self._clock.monotonic()
             if told or now >= beat_at:
                 await answer.write(b"".join(told) or b"\n")

@@ -18,7 +18,9 @@ from yarl import URL
 
 from gateway.clock import SystemClock
 from gateway.core.keys import FencingKey, Rule, Ruleset, Token
-from gateway.server.control import ApiToken, Control, Readiness
+from gateway.server.control.access import ApiToken
+from gateway.server.control.application import Control
+from gateway.server.control.health import Readiness
 from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage

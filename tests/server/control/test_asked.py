@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.server.control.asked import MAX_BODY_BYTES
+from gateway.server.control.calls import MAX_BODY_BYTES
 from tests.server.control.rig import (
     AWKWARD,
     AWKWARD_RAW,
@@ -91,7 +91,7 @@ async def test_a_bad_body(listener: Listener, call: str, body: object) -> None:
 async def test_a_body_past_the_limit(listener: Listener) -> None:
     """A body is bounded: 413, as a problem like any other."""
     status, problem = await listener.post("/v1/fences/k/raise", {"token": 1, "reason": "x" * MAX_BODY_BYTES})
-    assert (status, problem["reason"]) == (413, "request-entity-too-large")
+    assert (status, problem["reason"]) == (413, "too-large")
 
 
 async def test_what_is_not_there(listener: Listener) -> None:
