@@ -282,6 +282,17 @@ def test_credentials_given_twice(file: Path) -> None:
     ]
 
 
+def test_an_api_token_of_a_client_that_is_not_there(file: Path) -> None:
+    """Whose rights its leases' credentials have must be somebody's; the fault shows no access key."""
+    client = "[[client]]\naccess_key = 'A'\nsecret_key = 'x'\n"
+    token = f"[[api_token]]\nrole = 'worker'\ntoken = '{SECRET}'\nclient = "
+    assert faults(file, f"{client}{token}'NOBODY'\n") == [
+        "gateway.toml:7: [[api_token]] number 1 client: is the access key of no [[client]]"
+    ]
+    file.write_text(f"{client}{token}{{ env = 'A' }}\n")
+    assert load(file, {"A": "A"}, {}).api_token[0].client == "A"
+
+
 def test_secrets_by_reference(file: Path, tmp_path: Path) -> None:
     """A secret may be in the environment or in a file, whose last newline does not count."""
     (tmp_path / "secret").write_text(SECRET + "\n")

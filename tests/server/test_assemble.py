@@ -18,10 +18,20 @@ from gateway.config import Settings, load
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Mode, Token, TokenLimits
 from gateway.core.names import RECORD_KEY
-from gateway.credentials_file import CredentialsFileError
+from gateway.credentials_file import CredentialsFileError, make_session_keys
+from gateway.s3.errors import S3Error
+from gateway.s3.session import Session
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway
-from gateway.server.assemble import clients, rules_digest, ruleset, start_gateway, store_path
+from gateway.server.assemble import (
+    clients,
+    file_faults,
+    rules_digest,
+    ruleset,
+    sessions,
+    start_gateway,
+    store_path,
+)
 from gateway.stores.base import StoreLocked
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.probe import FixedCapabilities, Prober
@@ -137,6 +147,42 @@ def test_the_ready_made_client_is_kept_for_its_user_alone(settings: Callable[...
     assert json.loads(file.read_text())["access_key"] == first.credentials.access_key
     configured = settings('[[client]]\naccess_key = "A"\nsecret_key = "s"\n')
     assert [client.credentials.access_key for client in clients(configured)] == ["A"]
+
+
+def test_the_keys_of_session_tokens_are_kept(settings: Callable[..., Settings], tmp_path: Path) -> None:
+    """Made beside the database at the first start; after a restart what was issued before is good. Gateways that are
+    given one file take each other's credentials, and no others'."""
+    session = Session(FencingKey("7"), Token(34), "A", 2**40)
+
+    def takes(one: Settings, other: Settings) -> bool:
+        issued = sessions(one).issue(session, "n")
+        assert issued.session_token is not None
+        try:
+            return sessions(other).open(issued.access_key, issued.session_token) == (session, issued)
+        except S3Error:
+            return False
+
+    own, shared = settings(), tmp_path / "shared"
+    assert takes(own, own)
+    assert stat.S_IMODE((tmp_path / "data" / "session-keys").stat().st_mode) == 0o600
+    make_session_keys(shared)
+    here = settings(s3__session_keys=str(shared))
+    there = settings(s3__session_keys=str(shared), store__url=f"sqlite:{tmp_path}/elsewhere/gateway.db")
+    assert takes(here, there)
+    assert takes(there, here)
+    assert not takes(own, here)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_of_keys_that_is_named_must_be_there(settings: Callable[..., Settings], tmp_path: Path) -> None:
+    """It is never made, and the fault names the setting, the file and what to do."""
+    named = settings(s3__session_keys=str(tmp_path / "absent"))
+    ((place, fault),) = file_faults(named)
+    assert place == ("s3", "session_keys")
+    assert "is not there" in fault
+    with pytest.raises(CredentialsFileError):
+        sessions(named)
+    assert file_faults(settings()) == []
 
 
 def test_rules_are_in_their_order(settings: Callable[..., Settings]) -> None:
