@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from gateway.stores.job_base import JobStore
+
 LAZY_FLUSH_S = 0.2
 """The longest a lazy write waits for a commit, in seconds."""
 
@@ -153,6 +155,10 @@ class EventKind(StrEnum):
     """The job is done, by this token."""
     DEAD_LETTERED = "dead-lettered"
     """A job of a queue has used up its attempts."""
+    FAILED = "failed"
+    """A job of a queue: its worker has given up this attempt."""
+    REOPENED = "reopened"
+    """A completed or dead job may be done again, on an operator's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +453,11 @@ class Store(Protocol):
 
     @property
     def dropped_events(self) -> int: ...
+
+    @property
+    def jobs(self) -> JobStore:
+        """Jobs, each with its key's fence in one decision."""
+        ...
 
     @property
     def outbox(self) -> Outbox:

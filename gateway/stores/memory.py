@@ -24,6 +24,8 @@ from gateway.stores.base import (
     Upload,
     UploadState,
 )
+from gateway.stores.job_base import JobChange
+from gateway.stores.memory_jobs import MemoryJobs
 from gateway.stores.memory_outbox import MemoryOutbox
 from gateway.stores.rules import (
     HISTORY_KEPT,
@@ -54,6 +56,7 @@ class MemoryStore:
         self._events: dict[str, deque[Event]] = {}
         self._serial = 0
         self.outbox = MemoryOutbox()
+        self.jobs = MemoryJobs(self._decide_job, self._require_running, lambda: self._authority.generation, clock)
         self._uploads: dict[_UploadId, Upload] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._repeatable: dict[tuple[str, str], tuple[int, float]] = {}
@@ -117,6 +120,16 @@ class MemoryStore:
             if event is not None:
                 self.record(replace(event, token=event.token or new.floor))
         return new
+
+    def _decide_job(self, key: str, rule: Callable[[Fence], JobChange]) -> JobChange:
+        """`rule` applied to the state of `key`; what it tells is recorded."""
+        self._require_running()
+        change = rule(self._fences.get(require_text(key)) or Fence(key))
+        if change.done:
+            self._fences[key] = change.fence
+            if change.event is not None:
+                self.record(change.event)
+        return change
 
     async def fences(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
         self._require_running()

@@ -9,6 +9,7 @@ import pytest
 from gateway.stores.memory import MemoryStore
 from gateway.stores.sqlite import SqliteStore
 from tests.contract import store_contract
+from tests.contract.job_contract import JobContract
 from tests.contract.lease_contract import LeaseContract
 from tests.contract.store_contract import Clock, OpenStore, StoreContract
 
@@ -34,4 +35,8 @@ class TestStore(StoreContract):
 
 
 class TestLeases(LeaseContract):
+    """Collected here."""
+
+
+class TestJobs(JobContract):
     """Collected here."""

@@ -110,7 +110,35 @@ CREATE INDEX outbox_of_key ON outbox (webhook, key);
 """
 """What waits to be announced. Both indexes hold the serial too, as every index does."""
 
-MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX)
+_JOBS = """
+CREATE TABLE job (
+    serial          INTEGER PRIMARY KEY,
+    key             TEXT NOT NULL UNIQUE,
+    queue           TEXT,
+    state           TEXT NOT NULL CHECK (state IN ('waiting', 'delayed', 'running', 'completed', 'dead')),
+    priority        INTEGER NOT NULL,
+    attempts        INTEGER NOT NULL CHECK (attempts >= 0),
+    submitted_at    REAL NOT NULL,
+    available_at    REAL NOT NULL,
+    token           INTEGER NOT NULL,
+    delivery        TEXT NOT NULL,
+    error           TEXT NOT NULL,
+    completed_token INTEGER CHECK ((completed_token IS NULL) = (state <> 'completed')),
+    holder          TEXT NOT NULL,
+    completed_at    REAL NOT NULL,
+    outputs         TEXT NOT NULL,
+    result          TEXT,
+    payload         TEXT
+);
+CREATE INDEX job_in_line ON job (queue, priority DESC, serial, key) WHERE state = 'waiting';
+CREATE INDEX job_of_queue ON job (queue, state, key);
+CREATE INDEX job_in_state ON job (state, key) WHERE state <> 'waiting';
+CREATE INDEX job_due ON job (available_at) WHERE state = 'delayed';
+CREATE INDEX job_delivered ON job (delivery) WHERE state = 'running';
+"""
+"""Jobs. What may be long comes last in a row, so that the rest is read without it."""
+
+MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX, _JOBS)
 LEASES_SINCE = 3
 """The version from which on the table of floors knows leases."""
 

@@ -52,6 +52,7 @@ from gateway.stores.sqlite.database import (
     unavailable,
     write_generation,
 )
+from gateway.stores.sqlite.jobs import SqliteJobs
 from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.outbox import SqliteOutbox
@@ -78,6 +79,7 @@ class SqliteStore:
         self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)
         self._lazy = LazyWrites()
         self._outbox_rows = OutboxRows()
+        self.jobs = SqliteJobs(lambda: self._writer, self._fetch, lambda: self.authority, clock)
         self.outbox = SqliteOutbox(self._outbox_rows, lambda: self._writer, self._fetch)
         self._connections = contextlib.AsyncExitStack()
         self._open_reader: aiosqlite.Connection | None = None
@@ -114,6 +116,7 @@ class SqliteStore:
             clock=self._clock,
         )
         self._authority = run.authority
+        await self.jobs.start()
         return run.start
 
     async def stop(self, *, clean: bool) -> None:

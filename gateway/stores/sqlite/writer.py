@@ -18,8 +18,12 @@ from typing import Any, TypeVar
 
 import aiosqlite
 
+from gateway.core.job import Job
 from gateway.stores.base import LAZY_FLUSH_S, Event, Fence, StoreUnavailable
-from gateway.stores.rules import HISTORY_KEPT, handed_over, shadowed
+from gateway.stores.job_base import JobChange
+from gateway.stores.job_rules import JobRule
+from gateway.stores.rules import HISTORY_KEPT, handed_over, shadowed, storable
+from gateway.stores.sqlite import job_statements as job_sql
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import unavailable
@@ -48,6 +52,15 @@ class FenceChange:
 
 
 @dataclass(slots=True)
+class JobDecision:
+    """A decision on a key's fence and its job together; answered with what became of it."""
+
+    key: str
+    decide: JobRule
+    answer: asyncio.Future[JobChange]
+
+
+@dataclass(slots=True)
 class RowChange:
     """Any other change; answered with what `write` returned."""
 
@@ -65,28 +78,46 @@ class _Decided:
     changed: list[Fence]
     events: list[Event]
     rows: list[tuple[str, sql.Values]]
+    jobs: list[tuple[Job | None, Job | None]]
+    """Those that changed: before and after."""
+    job_changes: list[JobChange]
+    """What became of each decision on a job, in their order."""
 
 
-def decide(before: dict[str, Fence], changes: Iterable[FenceChange], lazy: LazyBatch, at: float) -> _Decided:
-    """What is to be written for `lazy` and then `changes`, in order, on keys whose state is `before`."""
-    fences = dict(before)
-    events = list(lazy.events)
-    rows: list[tuple[str, sql.Values]] = []
+def decide(
+    before: dict[str, Fence],
+    jobs_before: dict[str, Job | None],
+    changes: Iterable[FenceChange | JobDecision],
+    lazy: LazyBatch,
+    at: float,
+) -> _Decided:
+    """What is to be written for `lazy` and then `changes`, in order, on keys whose state is `before`, and whose jobs
+    are `jobs_before`."""
+    fences, jobs = dict(before), dict(jobs_before)
+    decided = _Decided(fences, [], list(lazy.events), [], [], [])
     for key, token in lazy.handovers.items():
         fences[key] = handed_over(fences[key], token)
     for key, token in lazy.shadows.items():
         fences[key] = shadowed(fences[key], token)
     for change in changes:
         old = fences[change.key]
+        if isinstance(change, JobDecision):
+            outcome = change.decide(old, jobs[change.key])
+            decided.job_changes.append(outcome)
+            fences[change.key], jobs[change.key] = outcome.fence, outcome.job
+            if outcome.event is not None:
+                decided.events.append(replace(storable(outcome.event), at=at))
+            continue
         fences[change.key] = new = change.decide(old)
         if new is old:
             continue
         if change.event is not None:
-            events.append(replace(change.event, at=at, token=change.event.token or new.floor))
+            decided.events.append(replace(change.event, at=at, token=change.event.token or new.floor))
         if change.rows is not None:
-            rows.extend(change.rows(new))
-    changed = [fence for key, fence in fences.items() if fence is not before[key]]
-    return _Decided(fences, changed, events, rows)
+            decided.rows.extend(change.rows(new))
+    decided.changed = [fence for key, fence in fences.items() if fence is not before[key]]
+    decided.jobs = [(jobs_before[key], job) for key, job in jobs.items() if job is not jobs_before[key]]
+    return decided
 
 
 class Writer:
@@ -109,7 +140,7 @@ class Writer:
         self._outbox = outbox
         self._on_failure = on_failure
         self._clock = clock
-        self._waiting: list[FenceChange | RowChange] = []
+        self._waiting: list[FenceChange | JobDecision | RowChange] = []
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -127,6 +158,13 @@ class Writer:
         `FenceChange`."""
         answer: asyncio.Future[Fence] = asyncio.get_running_loop().create_future()
         self._submit(FenceChange(key, rule, event, rows, answer))
+        return await answer
+
+    async def change_job(self, key: str, rule: JobRule) -> JobChange:
+        """Apply `rule` to the durable state of `key` and of its job, once; answer what became of it once that is
+        durable."""
+        answer: asyncio.Future[JobChange] = asyncio.get_running_loop().create_future()
+        self._submit(JobDecision(key, rule, answer))
         return await answer
 
     async def change_rows(
@@ -151,7 +189,7 @@ class Writer:
             await asyncio.wait([self._task])
         self._stop_timer()
 
-    def _submit(self, change: FenceChange | RowChange) -> None:
+    def _submit(self, change: FenceChange | JobDecision | RowChange) -> None:
         self._waiting.append(change)
         self._start_committing()
 
@@ -179,15 +217,16 @@ class Writer:
             self._task = None
             self.flush_soon()
 
-    async def _commit(self, batch: list[FenceChange | RowChange]) -> None:
+    async def _commit(self, batch: list[FenceChange | JobDecision | RowChange]) -> None:
         self._stop_timer()
         lazy = self._lazy.take()
-        fence_changes = [change for change in batch if isinstance(change, FenceChange)]
+        changes = [change for change in batch if not isinstance(change, RowChange)]
         row_changes = [change for change in batch if isinstance(change, RowChange)]
-        keys = {*lazy.handovers, *lazy.shadows, *(change.key for change in fence_changes)}
+        keys = {*lazy.handovers, *lazy.shadows, *(change.key for change in changes)}
         try:
             before = await self._states(keys)
-            decided = decide(before, fence_changes, lazy, self._clock())
+            jobs = await self._jobs({change.key for change in changes if isinstance(change, JobDecision)})
+            decided = decide(before, jobs, changes, lazy, self._clock())
             results = await self._write(decided, row_changes)
         except BaseException as error:
             await self._roll_back()
@@ -195,7 +234,7 @@ class Writer:
             self._outbox.failed()
             for key in keys:
                 self._fences.forget(key)
-            if row_changes or any(change.rows for change in fence_changes):
+            if row_changes or any(isinstance(change, FenceChange) and change.rows for change in changes):
                 self._on_failure()
             for change in batch:
                 _fail(change.answer, unavailable(error))
@@ -209,8 +248,9 @@ class Writer:
         for row_change, result in zip(row_changes, results, strict=True):
             row_change.committed(result)
             _answer(row_change.answer, result)
-        for fence_change in fence_changes:
-            _answer(fence_change.answer, decided.fences[fence_change.key])
+        outcomes = iter(decided.job_changes)
+        for change in changes:
+            _answer(change.answer, next(outcomes) if isinstance(change, JobDecision) else decided.fences[change.key])
         self._prune_sometimes(decided.events)
 
     async def _states(self, keys: set[str]) -> dict[str, Fence]:
@@ -223,19 +263,33 @@ class Writer:
                 fence = Fence(key)
                 unknown.append(key)
             states[key] = fence
-        for start in range(0, len(unknown), _SELECTED_AT_ONCE):
-            chunk = unknown[start : start + _SELECTED_AT_ONCE]
+        for row in await self._select(sql.fences_of, unknown):
+            fence = sql.fence_of(row)
+            states[fence.key] = fence
+        return states
+
+    async def _jobs(self, keys: set[str]) -> dict[str, Job | None]:
+        """The durable jobs of `keys`."""
+        jobs: dict[str, Job | None] = dict.fromkeys(keys)
+        for row in await self._select(job_sql.jobs_of, list(keys)):
+            job = job_sql.job_of(row)
+            jobs[job.key] = job
+        return jobs
+
+    async def _select(self, statement_of: Callable[[int], str], keys: list[str]) -> list[sql.Row]:
+        """The rows of `keys`. `statement_of` gives the statement for so many."""
+        rows: list[sql.Row] = []
+        for start in range(0, len(keys), _SELECTED_AT_ONCE):
+            chunk = keys[start : start + _SELECTED_AT_ONCE]
             # A power of two, so that few statements are prepared, and each once.
             size = 1 << (len(chunk) - 1).bit_length()
             padded = chunk + chunk[-1:] * (size - len(chunk))
-            for row in await self._connection.execute_fetchall(sql.fences_of(size), padded):
-                fence = sql.fence_of(row)
-                states[fence.key] = fence
-        return states
+            rows.extend(await self._connection.execute_fetchall(statement_of(size), padded))
+        return rows
 
     async def _write(self, decided: _Decided, row_changes: list[RowChange]) -> list[Any]:
         """Write all in one transaction; answer the results of `row_changes`."""
-        if not (decided.changed or decided.events or row_changes or self._outbox):
+        if not (decided.changed or decided.jobs or decided.events or row_changes or self._outbox):
             return []
         connection = self._connection
         await connection.execute(sql.BEGIN)
@@ -244,6 +298,8 @@ class Writer:
             cursor = await connection.executemany(sql.WRITE_FENCE, rows)
             if cursor.rowcount != len(decided.changed):
                 raise StoreUnavailable("the database holds higher floors than this gateway wrote")
+        if decided.jobs:
+            await self._write_jobs(decided.jobs)
         if decided.events:
             await connection.executemany(sql.ADD_EVENT, map(sql.row_of_event, decided.events))
         await self._outbox.write(connection, decided.events)
@@ -252,6 +308,18 @@ class Writer:
         results = [await change.write(connection) for change in row_changes]
         await connection.execute(sql.COMMIT)
         return results
+
+    async def _write_jobs(self, jobs: list[tuple[Job | None, Job | None]]) -> None:
+        """Part of a transaction. Raises `StoreUnavailable` where a row is not as it was when this was decided."""
+        added = [job_sql.row_of_job(after) for before, after in jobs if before is None and after is not None]
+        changed = [job_sql.change_of_job(before, after) for before, after in jobs if before and after]
+        removed = [job_sql.this_job(before) for before, after in jobs if before and after is None]
+        written = 0
+        for statement, rows in ((job_sql.ADD_JOB, added), (job_sql.WRITE_JOB, changed), (job_sql.REMOVE_JOB, removed)):
+            if rows:
+                written += (await self._connection.executemany(statement, rows)).rowcount
+        if written != len(added) + len(changed) + len(removed):
+            raise StoreUnavailable("the database holds other jobs than this gateway wrote")
 
     async def _roll_back(self) -> None:
         # SQLite may have rolled back by itself; and a connection that cannot is asked again before the next.
