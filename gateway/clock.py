@@ -41,3 +41,16 @@ class SystemClock:
 
     def nonce(self) -> str:
         return f"{self._drawn}{next(self._nonces):x}"
+
+
+class HolderClock(SystemClock):
+    """The clock of who holds a lease and counts it himself: it goes on while the machine sleeps, where the platform has
+    such a one (CLOCK_BOOTTIME of Linux; elsewhere its monotonic clock, which on Windows does so too)."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return _since_boot()
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
+
 ENVIRONMENT_PREFIX = "FENCING_GATEWAY_"
 FILE_VARIABLE = "FENCING_GATEWAY_CONFIG"
-URL_VARIABLE = "FENCING_GATEWAY_URL"
-API_TOKEN_VARIABLE = "FENCING_GATEWAY_API_TOKEN"  # noqa: S105 - the name of one
-CA_VARIABLE = "FENCING_GATEWAY_CA_BUNDLE"
 NO_SETTINGS = frozenset({FILE_VARIABLE, URL_VARIABLE, API_TOKEN_VARIABLE, CA_VARIABLE})
 """Bear the prefix and are for the commands that speak to a running gateway."""
 

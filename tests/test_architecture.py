@@ -25,6 +25,8 @@ FORBIDDEN_NAMES = (
 
 # What stands outside the clock all the same, and why it decides nothing that a test would want to hold.
 ALLOWED = {
+    ("client/calls.py", "asyncio.sleep"): "pauses between attempts; until when is the clock's",
+    ("client/heartbeat.py", "asyncio.sleep"): "the heartbeat's beat; what is due is decided by the clock",
     ("credentials_file.py", "secrets.token_bytes"): "makes a key for session tokens, once for a data directory",
     ("credentials_file.py", "secrets.token_hex"): "makes an access key, once for a data directory",
     ("credentials_file.py", "secrets.token_urlsafe"): "makes its secret",

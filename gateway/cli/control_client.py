@@ -19,8 +19,8 @@ import orjson
 from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
 from gateway.config import ConfigError, Settings, split_listen
-from gateway.config_source import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
 from gateway.tls import client_context, handshake_fault, pinned_context
+from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
 
 TIMEOUT_S = 60.0
 """Longer than a gateway waits for a hand-over before it answers 503."""
@@ -81,6 +81,10 @@ class ControlClient:
 
     def seal(self, key: str, token: int | None, reason: str) -> Json:
         return self._json("POST", _path(key) + "/seal", _said(token, reason))
+
+    def lease_credentials(self, key: str, token: int) -> Json:
+        """S3 credentials for a lease that is held."""
+        return self._json("POST", f"/v1/leases/{quote(key, safe='')}/credentials", {"token": str(token)})
 
     def fences(self, prefix: str, limit: int | None) -> Json:
         """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""

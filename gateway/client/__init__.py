@@ -1,0 +1,37 @@
+"""What workers import: leases and jobs as contexts, typed errors, S3 clients that carry the token (docs/workers.md)."""
+
+from gateway.client.blocking import SyncGatewayClient, SyncJob, SyncLease
+from gateway.client.client import GatewayClient
+from gateway.client.errors import (
+    Distrusted,
+    GatewayError,
+    JobCompleted,
+    LeaseHeld,
+    LeaseLost,
+    Refused,
+    StaleToken,
+    Unreachable,
+)
+from gateway.client.held import LeaseCredentials
+from gateway.client.lease import Job, Lease
+from gateway.client.s3 import fenced_s3, fenced_session
+
+__all__ = [
+    "Distrusted",
+    "GatewayClient",
+    "GatewayError",
+    "Job",
+    "JobCompleted",
+    "Lease",
+    "LeaseCredentials",
+    "LeaseHeld",
+    "LeaseLost",
+    "Refused",
+    "StaleToken",
+    "SyncGatewayClient",
+    "SyncJob",
+    "SyncLease",
+    "Unreachable",
+    "fenced_s3",
+    "fenced_session",
+]

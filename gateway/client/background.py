@@ -1,0 +1,82 @@
+"""An event loop in a thread of its own: what runs there goes on while the caller's loop or thread is busy or blocked.
+
+Both faces of the client hand their coroutines to it, so that there is one implementation, and a heartbeat that depends
+on nobody. What it cannot survive is code in the same process that keeps the interpreter's lock for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Background:
+    """Starts with the first call; ends with `close`, or with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._closed = False
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have it run. Raises `RuntimeError` once closed, and in a process forked since."""
+        try:
+            loop = self._running()
+        except RuntimeError:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Its result. Interrupted (Ctrl-C), it is cancelled."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Its result, awaited in the caller's loop. Cancelled with its caller."""
+        return await asyncio.wrap_future(self.submit(coroutine))
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Run `last`, cancel everything else, and end the thread. Not to be called from within it."""
+        with self._lock:
+            loop, thread, self._closed = self._loop, self._thread, True
+        if loop is None or thread is None or self._process != os.getpid():
+            last.close()
+            return
+        asyncio.run_coroutine_threadsafe(_wind_up(last), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        self._loop = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._process != os.getpid():
+            raise RuntimeError("this client was made before a fork: make one in each process")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this client is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="fencing-gateway", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+async def _wind_up(last: Coroutine[Any, Any, None]) -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await last
+    await asyncio.get_running_loop().shutdown_default_executor()

@@ -1,0 +1,123 @@
+"""The client for code without asyncio: the same engine, and calls that block."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from gateway.client.engine import PATIENCE_S, Engine
+from gateway.client.errors import Json
+from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
+from gateway.clock import Clock
+
+
+class _Context(Guarded):
+    """Entered: obtained, and renewed from then on. Left: ended as the subclass says."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._background.call(self._hold.begin())
+        except BaseException:
+            # Interrupted just when it had been obtained: nobody would give it back.
+            self._background.submit(self._hold.leave(self._hold.release))
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if kind is None and not self._hold.ended:
+                self.check()
+            self._end(error)
+        finally:
+            self._leave(self._hold.release)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Whatever the end of the body means."""
+
+    def _leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
+        self._background.call(self._hold.leave(farewell))
+
+    def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
+        """As `Lease.complete`."""
+        self._background.call(self._hold.complete(result, outputs))
+
+    def release(self) -> None:
+        """As `Lease.release`."""
+        self._background.call(self._hold.release())
+
+
+class SyncLease(_Context, GuardedLease):
+    """A lease as a context. Left in whatever way, it is given back unless it has been completed. Nothing can interrupt
+    a thread that computes or blocks: when the lease is lost, `lost` is set, callbacks are called, the next `check` (and
+    the next request of a `fenced_s3` client) raises `LeaseLost`, and so does the end of the context."""
+
+
+class SyncJob(_Context, GuardedJob):
+    """A job as a context. Left normally, the job is completed without a result, unless it has been ended within; left
+    by an exception, it has failed; interrupted (KeyboardInterrupt, SystemExit), it is given back. When its lease is
+    lost, as `SyncLease`."""
+
+    def fail(self, error: str, *, retry: bool = True, delay_s: float | None = None) -> None:
+        """As `Job.fail`."""
+        self._background.call(self._hold.fail(error, retry=retry, delay_s=delay_s))
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is None and not self._hold.ended:
+            self.complete()
+        elif isinstance(error, Exception):
+            told = in_words(error)
+            self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
+
+
+class SyncGatewayClient:
+    """`GatewayClient` for code without asyncio; safe to use from several threads."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        holder: str | None = None,
+        patience_s: float = PATIENCE_S,
+        clock: Clock | None = None,
+    ) -> None:
+        """Raises `ValueError` for an address or token that can be none."""
+        self._engine = Engine(url, api_token, tls, holder, patience_s, clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As `GatewayClient.close`."""
+        self._engine.close()
+
+    def lease(self, key: str, *, ttl_s: float = 30.0, wait_s: float = 0.0) -> SyncLease:
+        """As `GatewayClient.lease`."""
+        return SyncLease(self._engine.lease(key, ttl_s, wait_s), self._engine.background)
+
+    def receive(
+        self, queue: str, *, visibility_s: float = 30.0, wait_s: float = 20.0, max_jobs: int = 1
+    ) -> list[SyncJob]:
+        """As `GatewayClient.receive`."""
+        holds = self._engine.background.call(self._engine.receive(queue, visibility_s, wait_s, max_jobs))
+        return [SyncJob(hold, self._engine.background) for hold in holds]
+
+    def submit(
+        self, queue: str, key: str, payload: object = None, *, priority: int | None = None, delay_s: float | None = None
+    ) -> Json:
+        """As `GatewayClient.submit`."""
+        return self._engine.background.call(self._engine.submit(queue, key, payload, priority, delay_s))
+
+    def job(self, key: str) -> Json:
+        """As `GatewayClient.job`."""
+        return self._engine.background.call(self._engine.job(key))
+
+    def check(self, key: str, token: int) -> None:
+        """As `GatewayClient.check`."""
+        self._engine.background.call(self._engine.check(key, token))

@@ -1,0 +1,152 @@
+"""The calls of the control API that workers make (docs/api.md), once each; and how they are repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+from urllib.parse import quote
+
+from gateway.client.errors import Distrusted, Json, Unreachable
+from gateway.client.held import Grant, LeaseCredentials
+from gateway.client.transport import TIMEOUT_S, Transport
+from gateway.clock import Clock
+
+T = TypeVar("T")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], until: Callable[[], float], clock: Clock) -> T:
+    """Repeat what a lost answer, a restart or a 503 has kept from being done, until that moment of the clock."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except Distrusted:
+            raise
+        except Unreachable as error:
+            left_s = until() - clock.monotonic()
+            if left_s <= 0:
+                raise
+            await asyncio.sleep(min(max(pause_s, error.retry_after_s or 0), left_s))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+class Calls:
+    """Each sends one request. All raise `Refused` and `Unreachable`."""
+
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self.transport = transport
+        self._clock = clock
+
+    # --- leases
+
+    async def acquire(self, key: str, holder: str, ttl_s: float, wait_s: float, repeat_key: str) -> Grant:
+        """A lease, after waiting in line for at most `wait_s`. Under one `repeat_key` there is one grant."""
+        body: Json = {"holder": holder, "ttl_s": ttl_s, "wait_s": wait_s}
+        sent_at = self._clock.monotonic()
+        answer = await self._repeatable(_lease(key), body, repeat_key, wait_s)
+        return grant_of(answer, sent_at)
+
+    async def renew(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
+        """For how long the lease now lasts."""
+        answer = await self.transport.json("POST", _lease(key) + "/renew", {"token": said(token)}, timeout_s=timeout_s)
+        return float(answer["expires_in_s"])
+
+    async def release(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Give a lease back."""
+        await self.transport.json("DELETE", f"{_lease(key)}?token={token}", timeout_s=timeout_s)
+
+    # --- jobs
+
+    async def submit(self, queue: str, job: Json) -> Json:
+        """Enqueue a job; the same key again changes nothing."""
+        return await self.transport.json("POST", f"{_queue(queue)}/jobs", job)
+
+    async def receive(
+        self, queue: str, holder: str, visibility_s: float, wait_s: float, max_jobs: int, repeat_key: str
+    ) -> list[Grant]:
+        """Jobs to work on, none if there are none for `wait_s`. Under one `repeat_key` they are the same."""
+        body: Json = {"holder": holder, "visibility_s": visibility_s, "wait_s": wait_s, "max": max_jobs}
+        sent_at = self._clock.monotonic()
+        answer = await self._repeatable(f"{_queue(queue)}/receive", body, repeat_key, wait_s)
+        return [grant_of(job, sent_at, holder) for job in answer["jobs"]]
+
+    async def extend(self, key: str, token: int, visibility_s: float, timeout_s: float = TIMEOUT_S) -> float:
+        """For how long the delivery now lasts."""
+        body = {"token": said(token), "visibility_s": visibility_s}
+        return float(
+            (await self.transport.json("POST", f"{_job(key)}/extend", body, timeout_s=timeout_s))["expires_in_s"]
+        )
+
+    async def give_back(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
+        """The job is to be delivered again, at once."""
+        await self.transport.json("POST", f"{_job(key)}/release", {"token": said(token)}, timeout_s=timeout_s)
+
+    async def fail(self, key: str, token: int, error: str, *, retry: bool, delay_s: float | None = None) -> None:
+        """The attempt has failed. Whether and when another is made is the queue's to say, unless it is said here."""
+        body: Json = {"token": said(token), "error": error, "retry": retry}
+        if delay_s is not None:
+            body["delay_s"] = delay_s
+        await self.transport.json("POST", f"{_job(key)}/fail", body)
+
+    async def complete(self, key: str, token: int, result: object, outputs: Sequence[str]) -> Json:
+        """Record that the job is done."""
+        body: Json = {"token": said(token)}
+        if result is not None:
+            body["result"] = result
+        if outputs:
+            body["outputs"] = [output_of(name) for name in outputs]
+        return await self.transport.json("POST", f"{_job(key)}/complete", body)
+
+    async def job(self, key: str) -> Json:
+        return await self.transport.json("GET", _job(key))
+
+    async def check(self, key: str, token: int) -> Json:
+        """Whether the token may have an effect outside S3 at this moment."""
+        return await self.transport.json("POST", f"/v1/fences/{quote(key, safe='')}/check", {"token": said(token)})
+
+    async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float) -> Json:
+        headers = {"Idempotency-Key": repeat_key}
+        return await self.transport.json("POST", target, body, timeout_s=TIMEOUT_S + wait_s, headers=headers)
+
+
+def said(token: int) -> str:
+    """A token in JSON, exact for every reader."""
+    return str(token)
+
+
+def output_of(name: str) -> Json:
+    """An object from `bucket/key` or `s3://bucket/key`. Raises `ValueError`."""
+    bucket, slash, key = name.removeprefix("s3://").partition("/")
+    if not bucket or not slash or not key:
+        raise ValueError(f"an output is BUCKET/KEY, not {name!r}")
+    return {"bucket": bucket, "key": key}
+
+
+def grant_of(answer: Json, sent_at: float, holder: str = "") -> Grant:
+    """The lease or delivery that the gateway describes."""
+    pair = answer.get("credentials")
+    return Grant(
+        key=answer["key"],
+        token=int(answer["token"]),
+        holder=str(answer.get("holder", holder)),
+        sent_at=sent_at,
+        expires_in_s=float(answer["expires_in_s"]),
+        credentials=None if pair is None else LeaseCredentials(**pair),
+        output=answer.get("output"),
+        payload=answer.get("payload"),
+        attempts=int(answer.get("attempts", 0)),
+    )
+
+
+def _lease(key: str) -> str:
+    return f"/v1/leases/{quote(key, safe='')}"
+
+
+def _queue(name: str) -> str:
+    return f"/v1/queues/{quote(name, safe='')}"
+
+
+def _job(key: str) -> str:
+    return f"/v1/jobs/{quote(key, safe='')}"

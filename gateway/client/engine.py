@@ -1,0 +1,81 @@
+"""What both faces of the client stand on: one connection to a gateway, in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from pathlib import Path
+
+from gateway.client.background import Background
+from gateway.client.calls import Calls, patiently
+from gateway.client.errors import Json
+from gateway.client.held import Grant
+from gateway.client.hold import JobHold, LeaseHold, LeaseWish
+from gateway.client.transport import Transport, checked_api_token, checked_url
+from gateway.clock import Clock, HolderClock
+from gateway.tls import client_context
+from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, DEFAULT_URL, URL_VARIABLE
+
+PATIENCE_S = 30.0
+
+
+class Engine:
+    """Coroutines for `background`, each one call, ridden out while no gateway answers."""
+
+    def __init__(
+        self,
+        url: str | None,
+        api_token: str | None,
+        tls: ssl.SSLContext | None,
+        holder: str | None,
+        patience_s: float,
+        clock: Clock | None,
+    ) -> None:
+        """Raises `ValueError` for an address or token that can be none, `OSError` for authorities that cannot be
+        read."""
+        address = checked_url(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        token = checked_api_token(os.environ.get(API_TOKEN_VARIABLE) if api_token is None else api_token)
+        if tls is None and address.startswith("https:"):
+            named = os.environ.get(CA_VARIABLE)
+            tls = client_context(Path(named) if named else None)
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+        self.patience_s = patience_s
+        self.clock: Clock = HolderClock() if clock is None else clock
+        self.background = Background()
+        self.transport = Transport(address, token, tls)
+        self.calls = Calls(self.transport, self.clock)
+
+    def close(self) -> None:
+        """End the thread and its connections."""
+        self.background.close(self.transport.close())
+
+    def lease(self, key: str, ttl_s: float, wait_s: float) -> LeaseHold:
+        """A lease that is still to be obtained."""
+        wish = LeaseWish(key, self.holder, ttl_s, wait_s, self.patience_s)
+        return LeaseHold(self.calls, self.clock, wish, self.clock.nonce)
+
+    async def receive(self, queue: str, visibility_s: float, wait_s: float, max_jobs: int) -> list[JobHold]:
+        repeat_key, began = self.clock.nonce(), self.clock.monotonic()
+
+        async def attempt() -> list[Grant]:
+            left_s = max(0.0, began + wait_s - self.clock.monotonic())
+            return await self.calls.receive(queue, self.holder, visibility_s, left_s, max_jobs, repeat_key)
+
+        grants = await patiently(attempt, lambda: began + wait_s + self.patience_s, self.clock)
+        return [JobHold(self.calls, self.clock, grant, visibility_s) for grant in grants]
+
+    async def submit(self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None) -> Json:
+        job: Json = {"key": key}
+        named = {"payload": payload, "priority": priority, "delay_s": delay_s}
+        job |= {name: value for name, value in named.items() if value is not None}
+        until = self.clock.monotonic() + self.patience_s
+        return await patiently(lambda: self.calls.submit(queue, job), lambda: until, self.clock)
+
+    async def job(self, key: str) -> Json:
+        until = self.clock.monotonic() + self.patience_s
+        return await patiently(lambda: self.calls.job(key), lambda: until, self.clock)
+
+    async def check(self, key: str, token: int) -> None:
+        until = self.clock.monotonic() + self.patience_s
+        await patiently(lambda: self.calls.check(key, token), lambda: until, self.clock)

@@ -1,0 +1,172 @@
+"""From the grant of a lease, or the delivery of a job, to its end. All of it runs in the client's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway.client.calls import Calls, patiently
+from gateway.client.errors import GatewayError, Json, LeaseLost
+from gateway.client.heartbeat import beat
+from gateway.client.held import Grant, Held
+from gateway.clock import Clock
+
+FAREWELL_S = 5.0
+"""How long giving back may take: it is a courtesy, since what is not given back runs out."""
+
+T = TypeVar("T")
+
+
+class Hold(ABC):
+    """Obtained, kept, ended: what leases and deliveries have in common."""
+
+    def __init__(self, calls: Calls, clock: Clock) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._held: Held | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self.ended = False
+        """By its holder: completed, failed or given back."""
+
+    @property
+    def held(self) -> Held:
+        """Raises `RuntimeError` before `begin`."""
+        if self._held is None:
+            raise RuntimeError("there is no lease yet: enter the context first")
+        return self._held
+
+    @abstractmethod
+    async def _obtained(self) -> Held: ...
+
+    @abstractmethod
+    async def _renew(self, grant: Grant, timeout_s: float) -> float: ...
+
+    @abstractmethod
+    async def _give_back(self, grant: Grant) -> None: ...
+
+    async def begin(self) -> None:
+        """Obtain, and keep from now on. Raises `Refused`, `Unreachable`."""
+        held = await self._obtained()
+        self._held = held
+        self._heartbeat = asyncio.create_task(beat(held, lambda bound_s: self._renew(held.grant, bound_s), self._clock))
+
+    async def _fresh(self, grant: Grant) -> Held:
+        """Renewed at once where most of the term, as it is counted here, went by while the request waited. Raises
+        `LeaseLost` where that is too late."""
+        held = Held(grant, self._clock)
+
+        async def renew() -> None:
+            sent_at = self._clock.monotonic()
+            held.renewed(sent_at, await self._renew(grant, max(held.term_s, FAREWELL_S)))
+
+        if held.left_s < held.term_s / 2:
+            until = self._clock.monotonic() + held.term_s
+            await patiently(renew, lambda: until, self._clock)
+        return held
+
+    async def complete(self, result: object, outputs: Sequence[str]) -> Json:
+        """Record the job as done; repeated until the deadline. Raises `Refused`, `Unreachable`."""
+        held, grant = self.held, self.held.grant
+        held.check()
+
+        async def attempt() -> Json:
+            return await self._calls.complete(grant.key, grant.token, result, outputs)
+
+        return await self._finish(patiently(attempt, lambda: held.deadline, self._clock))
+
+    async def release(self) -> None:
+        """Give it back, for others to have. Raises `Refused`, `Unreachable`."""
+        await self._finish(self._give_back(self.held.grant))
+
+    async def fail(self, error: str, *, retry: bool, delay_s: float | None) -> None:
+        """Tell that the attempt has failed. Raises `Refused`, `Unreachable`."""
+        grant = self.held.grant
+        await self._finish(self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s))
+
+    async def leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
+        """Unless it is over: a last call, whose failure is nobody's concern. Then stop renewing."""
+        if self._held is not None and not self.ended and not self._held.lost.is_set():
+            with suppress(GatewayError):
+                await farewell()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+
+    async def _finish(self, call: Awaitable[T]) -> T:
+        held = self.held
+        held.finishing = True
+        try:
+            answer = await call
+        finally:
+            held.finishing = False
+        self.ended = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWish:
+    """What is asked for. Times in seconds."""
+
+    key: str
+    holder: str
+    ttl_s: float
+    wait_s: float
+    """In line, at most."""
+    patience_s: float
+    """And so much longer where no gateway answers."""
+
+
+class LeaseHold(Hold):
+    """A lease on a key."""
+
+    def __init__(self, calls: Calls, clock: Clock, wish: LeaseWish, repeat_key: Callable[[], str]) -> None:
+        super().__init__(calls, clock)
+        self._wish = wish
+        self._repeat_key = repeat_key
+
+    async def _obtained(self) -> Held:
+        """A grant whose answer was lost is asked for again; one that was lost meanwhile is asked for anew."""
+        wish = self._wish
+        wait_until = self._clock.monotonic() + wish.wait_s
+        until = wait_until + wish.patience_s
+        while True:
+            repeat_key = self._repeat_key()
+
+            async def attempt(repeat_key: str = repeat_key) -> Grant:
+                wait_s = max(0.0, wait_until - self._clock.monotonic())
+                return await self._calls.acquire(wish.key, wish.holder, wish.ttl_s, wait_s, repeat_key)
+
+            try:
+                return await self._fresh(await patiently(attempt, lambda: until, self._clock))
+            except LeaseLost:
+                if self._clock.monotonic() >= until:
+                    raise
+
+    async def _renew(self, grant: Grant, timeout_s: float) -> float:
+        return await self._calls.renew(grant.key, grant.token, timeout_s)
+
+    async def _give_back(self, grant: Grant) -> None:
+        await self._calls.release(grant.key, grant.token, FAREWELL_S)
+
+
+class JobHold(Hold):
+    """A job that a queue has delivered."""
+
+    def __init__(self, calls: Calls, clock: Clock, grant: Grant, visibility_s: float) -> None:
+        super().__init__(calls, clock)
+        self.grant = grant
+        self._visibility_s = visibility_s
+
+    async def _obtained(self) -> Held:
+        return await self._fresh(self.grant)
+
+    async def _renew(self, grant: Grant, timeout_s: float) -> float:
+        return await self._calls.extend(grant.key, grant.token, self._visibility_s, timeout_s)
+
+    async def _give_back(self, grant: Grant) -> None:
+        await self._calls.give_back(grant.key, grant.token, FAREWELL_S)
