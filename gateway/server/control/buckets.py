@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gateway.clock import Clock
 from gateway.server.control.calls import Ask, Call, Media, Role
-from gateway.server.control.documents import Given, Shown, TokenShown, Whole
+from gateway.server.control.documents import DIGITS, Given, Shown, TokenShown
 from gateway.server.control.problems import Problem
 from gateway.service.rebuild import Progress, Rebuilds
 from gateway.service.records import Records, remedy
@@ -47,7 +47,9 @@ class BucketsShown(Shown):
 class RebuildAsked(Given):
     """How long to wait."""
 
-    wait_s: Whole = Field(0, ge=0, le=MAX_WAIT_S, description="Answered when it is over, else after that.")
+    wait_s: Annotated[
+        int, Field(ge=0, le=MAX_WAIT_S, description="Answered when it is over, else after that."), DIGITS
+    ] = 0
 
 
 class RaisedKey(Shown):
@@ -89,7 +91,7 @@ class BucketCalls:
     def calls(self) -> list[Call]:
         """What each is."""
         rebuild = "/v1/buckets/{bucket}/rebuild"
-        database = Media("application/vnd.sqlite3", {"type": "string", "contentEncoding": "binary"})
+        database = Media("application/vnd.sqlite3", {})
         return [
             Call("GET", "/v1/buckets", self.list_buckets),
             Call("POST", rebuild, self.rebuild, Role.OPERATOR, statuses=(202,)),

@@ -10,8 +10,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+from typing_extensions import TypeAliasType
 
 from gateway.core.errors import Malformed, Reason
 from gateway.core.keys import MAX_KEY_BYTES, MAX_TOKEN, OBJECT_NAMESPACE, FencingKey, Token, key_fault, parse_token
@@ -24,9 +36,30 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class Given(BaseModel):
-    """What a caller says, in a body or a query: nothing but its members, each of its type."""
+    """What a caller says, in a body or a query: nothing but its members, each of its type.
+
+    A member whose default is None may be left out. It may not be null: that would be a second way to say the same."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_null(cls, given: dict[str, object]) -> dict[str, object]:
+        for name, value in given.items():
+            if value is None and name in cls.model_fields and not cls.model_fields[name].is_required():
+                raise PydanticCustomError("invalid", "{told}", {"told": f"`{name}` is null; leave it out"})
+        return given
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Without the null that stands for a member that was left out."""
+        described = handler(schema)
+        members = handler.resolve_ref_schema(described).get("properties", {})
+        for name, member in members.items():
+            if member.get("default", ...) is None:
+                (only,) = (one for one in member["anyOf"] if one != {"type": "null"})
+                members[name] = {key: value for key, value in member.items() if key not in ("anyOf", "default")} | only
+        return described
 
 
 class Shown(BaseModel):
@@ -73,56 +106,84 @@ def _digits_up_to(highest: int) -> Iterator[str]:
         lowest = 0 if at else 1
         if int(digit) > lowest:
             upper = int(digit) - 1
-            yield f"{digits[:at]}[{lowest}-{upper}][0-9]{{{len(digits) - at - 1}}}"
+            rest = len(digits) - at - 1
+            yield f"{digits[:at]}[{lowest}-{upper}]" + (f"[0-9]{{{rest}}}" if rest else "")
     yield digits
 
 
-SCHEMAS: dict[str, dict[str, object]] = {
-    "Token": {
-        "description": "A fencing token, 1 to 2^63-1: as a number, or in decimal digits. Above 2^53 send a string.",
-        "anyOf": [
-            {"type": "integer", "minimum": 1, "maximum": MAX_TOKEN},
-            {"type": "string", "pattern": f"^({'|'.join(_digits_up_to(MAX_TOKEN))})$"},
-        ],
-    },
-    "Floor": {
-        "description": "A fencing token, or 0 for none: a number up to 2^53, a string of digits above.",
-        "anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": MAX_EXACT},
-            {"type": "string", "pattern": "^[1-9][0-9]{15,18}$"},
-        ],
-    },
-    "Key": {
-        "description": "Names one job: 1 to 512 bytes of UTF-8 without control characters.",
-        "type": "string",
-        "minLength": 1,
-        "maxLength": MAX_KEY_BYTES,
-        "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
-        "format": "fencing-key",
-    },
-    "Moment": {
-        "description": "A time in RFC 3339, UTC; null for never.",
-        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
-    },
-}
-"""What several documents share."""
+# Each has a name of its own in the OpenAPI document.
 
-
-def _named(schema: str) -> WithJsonSchema:
-    return WithJsonSchema({"$ref": f"#/components/schemas/{schema}"})
-
-
-TokenGiven = Annotated[Token, PlainValidator(_token), _named("Token")]
-"""A token, as a number or a string of digits."""
-TokenShown = Annotated[int, PlainSerializer(number), _named("Floor")]
-"""A token, or 0."""
-MomentShown = Annotated[float, PlainSerializer(moment), _named("Moment")]
+TokenGiven = TypeAliasType(
+    "TokenGiven",
+    Annotated[
+        Token,
+        PlainValidator(_token),
+        WithJsonSchema(
+            {
+                "description": "A fencing token, 1 to 2^63-1: a number, or a string of decimal digits. Above 2^53 a "
+                "string, since many JSON libraries have no such numbers exact.",
+                "anyOf": [
+                    {"type": "integer", "minimum": 1, "maximum": MAX_TOKEN},
+                    {"type": "string", "pattern": f"^({'|'.join(_digits_up_to(MAX_TOKEN))})$"},
+                ],
+            }
+        ),
+    ],
+)
+TokenShown = TypeAliasType(
+    "TokenShown",
+    Annotated[
+        int,
+        PlainSerializer(number),
+        WithJsonSchema(
+            {
+                "description": "A fencing token, or 0 for none: a number up to 2^53, a string of decimal digits above.",
+                "anyOf": [
+                    {"type": "integer", "minimum": 0, "maximum": MAX_EXACT},
+                    {"type": "string", "pattern": "^[1-9][0-9]{15,18}$"},
+                ],
+            }
+        ),
+    ],
+)
+KeyGiven = TypeAliasType(
+    "KeyGiven",
+    Annotated[
+        FencingKey,
+        PlainValidator(_key),
+        WithJsonSchema(
+            {
+                "description": "A fencing key names one job: 1 to 512 bytes of UTF-8 without control characters.",
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_KEY_BYTES,
+                "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
+                "format": "fencing-key",
+            }
+        ),
+    ],
+)
+"""Here an object's own key may be named, too."""
+MomentShown = TypeAliasType(
+    "MomentShown",
+    Annotated[
+        float,
+        PlainSerializer(moment),
+        WithJsonSchema(
+            {
+                "description": "A time in RFC 3339, UTC; null for never.",
+                "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
+            }
+        ),
+    ],
+)
 """Seconds since the epoch; 0 for never."""
-KeyGiven = Annotated[FencingKey, PlainValidator(_key), _named("Key")]
-"""A fence key; an object's own may be named here."""
-ReasonGiven = Annotated[
-    str, Field(min_length=1, max_length=MAX_REASON_CHARACTERS, pattern=r"\S", description="Why, for the history.")
-]
+ReasonGiven = TypeAliasType(
+    "ReasonGiven",
+    Annotated[
+        str, Field(min_length=1, max_length=MAX_REASON_CHARACTERS, pattern=r"\S", description="Why, for the history.")
+    ],
+)
 """An operator's word for what he does."""
 
 
@@ -134,11 +195,11 @@ def _whole(text: object) -> object:
     return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else text
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-"""A whole number in a query."""
+DIGITS = BeforeValidator(_whole)
+"""For a whole number in a query."""
 
 
 class Page(Given):
     """Which page of a list."""
 
-    limit: Annotated[Whole, Field(ge=1, le=MAX_PAGE, description="How many, at most.")] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many, at most."), DIGITS] = 100

@@ -17,7 +17,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 from gateway.core.errors import Reason
 from gateway.server.control.asked import Header
 from gateway.server.control.calls import Call, Media, Role
-from gateway.server.control.documents import SCHEMAS
 from gateway.server.control.problems import PROBLEM, REASONS, ProblemShown
 
 _AT = "#/components/schemas/"
@@ -63,6 +62,9 @@ def document(calls: Sequence[Call]) -> Json:
     schemas = _schemas(calls)
     for call in calls:
         paths.setdefault(call.path, {})[call.method.lower()] = _operation(call, schemas)
+    for call in calls:
+        if call.signature.query is not None:
+            schemas.pop(call.signature.query.__name__, None)  # each of its members is a parameter
     return {
         "openapi": "3.1.0",
         "info": {"title": "fencing-gateway", "version": version("fencing-gateway"), "description": _ABOUT},
@@ -79,12 +81,11 @@ def _schemas(calls: Sequence[Call]) -> dict[str, Json]:
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(ProblemShown, "validation")]
     for call in calls:
         signature = call.signature
-        if signature.body is not None:
-            models.append((signature.body, "validation"))
+        models += [(given, "validation") for given in (signature.query, signature.body) if given is not None]
         if signature.answer is not None:
             models.append((signature.answer, "serialization"))
     _, found = models_json_schema(models, ref_template=_REF, schema_generator=_Schemas)
-    return {**SCHEMAS, **found["$defs"]}
+    return dict(found["$defs"])
 
 
 def _operation(call: Call, schemas: dict[str, Json]) -> Json:
@@ -95,7 +96,7 @@ def _operation(call: Call, schemas: dict[str, Json]) -> Json:
         "summary": re.split(r"(?<=[.;:]) ", told)[0].rstrip(".;:"),
         "description": f"{told} For: {call.role.value}.",
         "tags": [call.path.split("/")[2] if call.path.startswith("/v1/") else "health"],
-        "parameters": [*_path_parameters(call), *_query_parameters(call), *map(_header, call.headers)],
+        "parameters": [*_path_parameters(call), *_query_parameters(call, schemas), *map(_header, call.headers)],
         "security": [] if call.role is Role.ANYONE else [{"token": []}],
     }
     if signature.body is not None:
@@ -107,15 +108,20 @@ def _operation(call: Call, schemas: dict[str, Json]) -> Json:
 
 def _path_parameters(call: Call) -> list[Json]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": adapter.json_schema(ref_template=_REF)}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": adapter.json_schema(ref_template=_REF, schema_generator=_Schemas),
+        }
         for name, adapter in call.signature.path.items()
     ]
 
 
-def _query_parameters(call: Call) -> list[Json]:
+def _query_parameters(call: Call, schemas: dict[str, Json]) -> list[Json]:
     if call.signature.query is None:
         return []
-    schema = call.signature.query.model_json_schema(ref_template=_REF, schema_generator=_Schemas)
+    schema = schemas[call.signature.query.__name__]
     return [
         {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": member}
         for name, member in schema["properties"].items()
@@ -146,9 +152,9 @@ def _reasons(call: Call, operation: Json, schemas: dict[str, Json]) -> set[str]:
     if call.signature.body is not None:
         reasons |= {"too-large", "unsupported-media-type"}
         taken += orjson.dumps(schemas[call.signature.body.__name__]).decode()
-    if call.signature.path or f'"{_AT}Key"' in taken:
+    if call.signature.path or f'"{_AT}KeyGiven"' in taken:
         reasons.add(Reason.KEY_INVALID.value)
-    if f'"{_AT}Token"' in taken:
+    if f'"{_AT}TokenGiven"' in taken:
         reasons.add(Reason.TOKEN_INVALID.value)
     return reasons
 

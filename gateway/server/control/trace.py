@@ -7,6 +7,7 @@ the log has no line of its own for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
@@ -14,7 +15,7 @@ from pydantic import Field
 from gateway.core.keys import FencingKey
 from gateway.server.control.access import may_use
 from gateway.server.control.calls import Ask, Call, Media, Role
-from gateway.server.control.documents import Given, KeyGiven, Whole
+from gateway.server.control.documents import DIGITS, Given, KeyGiven
 from gateway.server.control.health import Readiness
 from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
@@ -48,7 +49,9 @@ class TraceAsked(Given):
 
     key: KeyGiven | None = Field(None, description="Of this key alone.")
     request_id: str | None = Field(None, description="Of this request alone.")
-    for_s: Whole = Field(MAX_TRACE_S, ge=0, le=MAX_TRACE_S, description="It ends after so many seconds.")
+    for_s: Annotated[int, Field(ge=0, le=MAX_TRACE_S, description="It ends after so many seconds."), DIGITS] = (
+        MAX_TRACE_S
+    )
 
 
 class TraceCalls:
