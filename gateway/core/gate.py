@@ -11,6 +11,8 @@ The rules, for a key with floor f:
 5. After an unclean start, what the last run sent may still land until `unsettled_until`: a token above the completed
    floor waits for that moment.
 6. An operator's word settles what is in doubt, and nothing that still awaits its answer.
+7. A gate that is closed, since the job is being completed, lets no send of the floor's token pass its commit point,
+   until it is opened again. What has passed is waited for, of that token too.
 
 The gate decides and remembers; it does no I/O and has no clock: `now` is monotonic seconds, given by the caller.
 """
@@ -22,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.core.errors import Malformed, Reason, Refused
+from gateway.core.errors import Malformed, Reason, Refused, TryAgain
 from gateway.core.keys import NO_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import IllegalTransition, Phase, Signal, advance
 
@@ -70,6 +72,8 @@ class Gate:
         self.unsettled_until = unsettled_until
         self.granted_token = granted_token
         """The highest that our own leases have issued; 0: this key's tokens come from elsewhere."""
+        self._closed_to: int | None = None
+        """The token whose work is being completed; None: the gate is open."""
         self._sends: dict[Send, None] = {}  # in their order: a set's would differ from run to run
 
     def admit(self, token: Token, limits: TokenLimits = UNLIMITED, *, issued: bool = False) -> Admission:
@@ -154,18 +158,49 @@ class Gate:
             send.token == self.floor == self.completed_floor
             and not (send.token and send.token == self.sealed_token)
             and send.phase is Phase.STAGED
+            and send.token != self._closed_to
             and not self._lower_unsettled(send.token)
         )
 
     def enter(self, send: Send) -> None:
-        """Pass the commit point. Raises `Refused` if overtaken. The hand-over of an admitted token is complete and
-        stays so, hence nothing else can keep it out; if it does, that is `IllegalTransition`."""
+        """Pass the commit point. Raises `Refused` if overtaken, `TryAgain` while the gate is closed. The hand-over of
+        an admitted token is complete and stays so, hence nothing else can keep it out; if it does, that is
+        `IllegalTransition`."""
         self.refuse_overtaken(send.token)
         if not self.may_enter(send):
+            if send.token == self._closed_to:
+                raise self._being_completed(send.token)
             raise IllegalTransition(
                 f"a send of token {send.token} at its commit point before its hand-over is complete"
             )
         send.phase = advance(send.phase, Signal.ENTER)
+
+    def _being_completed(self, token: int) -> TryAgain:
+        return TryAgain(
+            Reason.HANDOVER_PENDING,
+            f"The work of token {token} on {self.key!r} is just being completed, so it writes no more. Send the "
+            "request again: should the completion fail, it goes through.",
+            key=self.key,
+            token=token,
+            floor=self.floor,
+            retry_after_s=1.0,
+        )
+
+    def close(self, token: Token) -> None:
+        """Let no send of `token` pass its commit point any more. Raises `Refused` if it has been overtaken."""
+        self.refuse_overtaken(token)
+        assert token == self.floor, "only who holds the floor completes"
+        self._closed_to = token
+
+    def open(self) -> None:
+        """Let sends pass again, as far as they are not overtaken."""
+        self._closed_to = None
+
+    def quiet(self, now: float) -> float | None:
+        """None: nothing that has been sent so far can take effect any more. Else the latest moment until which that
+        may take, infinity while an answer is still awaited."""
+        wait = max([self.unsettled_until, *(s.settles_at for s in self.unsettled())])
+        return wait if wait > now else None
 
     def lost(self, send: Send, now: float) -> None:
         """The answer is lost and the connection reset: in doubt until the settle time-out."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits, stand_i
 from gateway.core.write import Phase
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
-from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, handover_pending
+from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, completion_pending, handover_pending
 from gateway.stores.base import Event, EventKind, Fence, Granted, Store, StoreUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -163,6 +164,34 @@ class Fences:
         finally:
             self.unpin(live)
         return fence
+
+    @asynccontextmanager
+    async def closed(self, key: FencingKey, token: Token) -> AsyncIterator[None]:
+        """Inside, no send of `token` passes its commit point, and nothing that has been sent can still take effect
+        (R3). Raises `Refused` where it holds the key no more, `TryAgain` (HandoverPending, StoreUnavailable)."""
+        live = self._live.get(key) or await self._load(key)
+        live.gate.close(token)
+        live.pins += 1
+        try:
+            await self._quiet(live, token)
+            yield
+        finally:
+            live.gate.open()
+            self.unpin(live)
+
+    async def _quiet(self, live: LiveGate, token: Token) -> None:
+        deadline = self.clock.monotonic() + self.timing.handover_wait_s
+        while True:
+            now = self.clock.monotonic()
+            self._expire(live)
+            live.gate.refuse_overtaken(token)
+            until = live.gate.quiet(now)
+            if until is None:
+                return
+            if now >= deadline:
+                sends = self._lower(live, token + 1)
+                raise completion_pending(live.gate.key, token, sends, min(until - now, self.timing.settle_timeout_s))
+            await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
 
     async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
         """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,

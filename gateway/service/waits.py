@@ -78,3 +78,18 @@ def handover_pending(key: FencingKey, token: Token, sends: list[UnsettledSend], 
         floor=token,
         retry_after_s=max(wait_s, 1.0),
     )
+
+
+def completion_pending(key: FencingKey, token: Token, sends: list[UnsettledSend], wait_s: float) -> TryAgain:
+    """A completion has waited as long as it may for what has been sent."""
+    shown = "; ".join(map(str, sends[:3]))
+    return TryAgain(
+        Reason.HANDOVER_PENDING,
+        f"The completion of {key!r} by token {token} waits until nothing that has been sent under the key can take "
+        f"effect any more ({shown or 'sent before the gateway started'}). Token {token} still holds the key. Send the "
+        "request again.",
+        key=key,
+        token=token,
+        floor=token,
+        retry_after_s=max(wait_s, 1.0),
+    )

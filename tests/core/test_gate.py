@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
+from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused, TryAgain
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import NO_TOKEN, FencingKey, Token, TokenLimits
 from gateway.core.write import IllegalTransition, Phase, Signal
@@ -371,6 +371,57 @@ def test_barrier_and_doubt() -> None:
     assert gate.hand_over(T2, 10) == 40
     gate.settle(send, Signal.NONCE_SEEN)
     assert gate.hand_over(T2, 10) == 30
+
+
+# --- rule 7: a gate that is closed
+
+
+def test_closed_to_the_token_that_completes() -> None:
+    """While its work is completed a token passes no commit point; what is staged waits for a retry, and may pass again
+    should the completion fail."""
+    gate = gate_at(1)
+    send = gate.stage(T1, SETTLE_S)
+    gate.close(T1)
+    assert not gate.may_enter(send)
+    with pytest.raises(TryAgain) as caught:
+        gate.enter(send)
+    assert (caught.value.reason, caught.value.token) == (Reason.HANDOVER_PENDING, 1)
+    assert send.phase is Phase.STAGED
+    gate.open()
+    gate.enter(send)
+
+
+def test_closed_to_no_higher_token() -> None:
+    """Who takes over meanwhile is not held up by the completion that it ends."""
+    gate = gate_at(1)
+    gate.close(T1)
+    gate.raised(2)
+    assert gate.hand_over(T2, 0) is None
+    gate.enter(gate.stage(T2, SETTLE_S))
+
+
+@pytest.mark.parametrize(("floor", "sealed"), [(2, 0), (1, 1)])
+def test_who_is_overtaken_closes_nothing(floor: int, sealed: int) -> None:
+    """A stale or sealed token completes nothing."""
+    gate = gate_at(floor, sealed=sealed)
+    with pytest.raises(Refused):
+        gate.close(T1)
+    gate.open()
+
+
+def test_quiet() -> None:
+    """Nothing sent so far can land: neither of the token itself, nor of a lower one, nor of an earlier run."""
+    gate = gate_at(1)
+    assert gate.quiet(0) is None
+    send = committed(gate, T1)
+    assert gate.quiet(0) == math.inf
+    gate.lost(send, 10)
+    assert gate.quiet(20) == 10 + SETTLE_S
+    gate.settle(send, Signal.NONCE_SEEN)
+    gate.stage(T1, SETTLE_S)
+    assert gate.quiet(20) is None
+    assert gate_at(1, until=30).quiet(20) == 30
+    assert gate_at(1, until=30).quiet(30) is None
 
 
 # --- the ledger
