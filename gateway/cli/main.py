@@ -15,6 +15,7 @@ COMMANDS = (
     "doctor",
     "explain",
     "fence",
+    "credentials",
     "trace",
     "status",
     "backup",

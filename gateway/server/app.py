@@ -19,6 +19,7 @@ from gateway.server.clients import Client, Clients
 from gateway.server.control.access import ApiToken
 from gateway.server.control.application import Control
 from gateway.server.control.buckets import BucketCalls
+from gateway.server.control.credentials import CredentialCalls
 from gateway.server.control.health import Readiness
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
@@ -154,7 +155,7 @@ class Gateway:
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
-        calls = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
+        buckets = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
         self._control = Control(
             self.fences,
             self.telemetry,
@@ -162,7 +163,7 @@ class Gateway:
             parts.api_tokens,
             parts.rules,
             self.uploads.open_of,
-            calls.calls(),
+            [*buckets.calls(), *CredentialCalls(self.issuer, self.fences).calls()],
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None

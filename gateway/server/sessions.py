@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway.clock import Clock
@@ -55,20 +54,11 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Credentials as a lease's answer tells them."""
+    """Credentials that are bound to a lease, and their end."""
 
     credentials: Credentials
     expires_at: int
-
-    def document(self) -> dict[str, str | None]:
-        """As JSON: AWS's names in the API's spelling; the end is RFC 3339 in UTC."""
-        pair = self.credentials
-        return {
-            "access_key_id": pair.access_key,
-            "secret_access_key": pair.secret_key,
-            "session_token": pair.session_token,
-            "expires_at": datetime.fromtimestamp(self.expires_at, UTC).isoformat().replace("+00:00", "Z"),
-        }
+    """Seconds since the epoch."""
 
 
 class Issuer:

@@ -113,17 +113,6 @@ def test_whose_rights_credentials_have() -> None:
     assert given([], None) is None
 
 
-def test_credentials_as_json() -> None:
-    """The names of the API's answer."""
-    issued = Issuer(Sessions(), ["ONLY"], SystemClock(), 3600).issue(None, SESSION.key, SESSION.token)
-    assert issued is not None
-    told = issued.document()
-    assert list(told) == ["access_key_id", "secret_access_key", "session_token", "expires_at"]
-    assert told["secret_access_key"] == issued.credentials.secret_key
-    assert issued.credentials.secret_key not in repr(issued)
-    assert str(told["expires_at"]).endswith("Z")
-
-
 # --- the file
 
 

@@ -1,0 +1,49 @@
+"""`fencing-gateway credentials`: what AWS SDKs run as their `credential_process`, for the lease that they are given.
+
+The document is AWS's (AWS SDKs and Tools Reference Guide, "Process credential provider").
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import click
+import orjson
+
+from gateway.cli.control_client import ControlClient, control_command
+from gateway.cli.fence import TokenType
+
+KEY_VARIABLE = "FENCING_KEY"
+TOKEN_VARIABLE = "FENCING_TOKEN"  # noqa: S105 - the name of one
+T = TypeVar("T")
+
+
+def _needed(ctx: click.Context, param: click.Parameter, value: T | None) -> T:
+    if value is None:
+        raise click.UsageError(f"no lease is named: {param.envvar} is not set, and no {param.opts[0]} was given")
+    return value
+
+
+@click.command()
+@click.option("--key", envvar=KEY_VARIABLE, callback=_needed, help=f"The lease's key; by default {KEY_VARIABLE}.")
+@click.option(
+    "--token",
+    envvar=TOKEN_VARIABLE,
+    type=TokenType(),
+    callback=_needed,
+    help=f"The lease's token; by default {TOKEN_VARIABLE}.",
+)
+@control_command
+def credentials(client: ControlClient, as_json: bool, key: str, token: int) -> None:
+    """AWS credentials for the lease in FENCING_KEY and FENCING_TOKEN, as `credential_process` wants them: JSON.
+
+    Never takes a lease: once that one is lost it gives none, and ends with 1."""
+    given = client.lease_credentials(key, token)["credentials"]
+    document = {
+        "Version": 1,
+        "AccessKeyId": given["access_key_id"],
+        "SecretAccessKey": given["secret_access_key"],
+        "SessionToken": given["session_token"],
+        "Expiration": given["expires_at"],
+    }
+    click.echo(orjson.dumps(document).decode())

@@ -1,0 +1,100 @@
+"""The part of the control API that gives out S3 credentials, each bound to the lease that it is given for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from gateway.core.keys import FencingKey, Token
+from gateway.server.control.access import ApiToken
+from gateway.server.control.calls import Ask, Call
+from gateway.server.control.documents import Given, KeyGiven, MomentShown, Shown, TokenGiven, TokenShown, number
+from gateway.server.control.problems import Problem
+from gateway.server.sessions import Issued, Issuer
+from gateway.service.fences import Fences
+
+
+class CredentialsAsked(Given):
+    """The token of the lease."""
+
+    token: TokenGiven
+
+
+class CredentialsShown(Shown):
+    """AWS credentials that are bound to a lease: what is written with them is written under its key and token."""
+
+    access_key_id: str
+    secret_access_key: Annotated[str, Field(repr=False)]
+    session_token: Annotated[str, Field(repr=False)]
+    expires_at: MomentShown
+
+    @classmethod
+    def of(cls, issued: Issued) -> Self:
+        pair = issued.credentials
+        assert pair.session_token is not None
+        return cls(
+            access_key_id=pair.access_key,
+            secret_access_key=pair.secret_key,
+            session_token=pair.session_token,
+            expires_at=issued.expires_at,
+        )
+
+
+class LeaseCredentialsShown(Shown):
+    """A lease, and credentials for it."""
+
+    key: str
+    token: TokenShown
+    credentials: CredentialsShown
+
+
+class CredentialCalls:
+    """Its handlers."""
+
+    def __init__(self, issuer: Issuer, fences: Fences) -> None:
+        self._issuer = issuer
+        self._fences = fences
+
+    def calls(self) -> list[Call]:
+        """What they are."""
+        return [
+            Call(
+                "POST",
+                "/v1/leases/{key}/credentials",
+                self.give,
+                refuses=("TokenNotIssued", "lost", "no-client"),
+            )
+        ]
+
+    async def give(self, ask: Ask, key: KeyGiven, body: CredentialsAsked) -> LeaseCredentialsShown:
+        """S3 credentials for a lease that is still held; never takes or renews one."""
+        await self._confirm(key, body.token)
+        found = credentials_of(self._issuer, ask.caller, key, body.token)
+        if found is None:
+            raise Problem(
+                409,
+                "no-client",
+                "there are several S3 clients, and nothing says whose rights these credentials have: name one as "
+                "`client` of this [[api_token]]",
+                key=key,
+            )
+        return LeaseCredentialsShown(key=key, token=body.token, credentials=found)
+
+    async def _confirm(self, key: FencingKey, token: Token) -> None:
+        """Raises `Problem` unless the lease of that token is held; one that ran out is, as long as nobody took it."""
+        fence = await self._fences.state(key)
+        if fence.held is not None and fence.held.token == token:
+            return
+        if token > fence.granted_token:
+            told = f"no lease on {key!r} has been granted with token {token}: this gateway's leases never issued it"
+            raise Problem(400, "TokenNotIssued", told, key=key, floor=number(fence.floor))
+        gone = f"token {fence.floor} holds the key" if fence.floor > token else "it has been given up"
+        told = f"the lease on {key!r} with token {token} is lost: {gone}. Stop; credentials are for those who hold it"
+        raise Problem(409, "lost", told, key=key, floor=number(fence.floor))
+
+
+def credentials_of(issuer: Issuer, caller: ApiToken | None, key: FencingKey, token: Token) -> CredentialsShown | None:
+    """Credentials for a lease that `caller` holds; None where nothing says whose rights they have."""
+    issued = issuer.issue(None if caller is None else caller.client, key, token)
+    return None if issued is None else CredentialsShown.of(issued)
