@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import typing
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -28,6 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from gateway.config_source import FILE_VARIABLE, ConfigError, Place, Sources
+from gateway.core.announcements import Topic
 from gateway.core.job import queue_fault
 from gateway.core.keys import MAX_TOKEN, Mode, WithoutToken, compile_rule
 from gateway.core.outputs import check_output
@@ -35,7 +37,7 @@ from gateway.s3.operations import OPERATIONS
 
 __all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
 
-SECRET_KEYS = frozenset({"access_key", "client", "secret_key", "session_token", "token"})
+SECRET_KEYS = frozenset({"access_key", "client", "secret", "secret_key", "session_token", "token"})
 """Keys whose values no message shows, and that may be `{ env = "NAME" }` or `{ file = "path" }`."""
 
 
@@ -116,8 +118,54 @@ def _queue_name(name: str) -> str:
     return name
 
 
+def _webhook_url(value: str) -> str:
+    url = urlsplit(value)
+    try:
+        fits = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:  # a port that is none
+        fits = False
+    if not fits or not value.isascii() or " " in value:
+        raise ValueError("must be the http:// or https:// address of a receiver")
+    if url.username is not None or url.fragment:
+        raise ValueError("must hold no user, password or fragment; what proves a post is its signature")
+    return value
+
+
+def _several(value: object) -> object:
+    """One is as good as a list of one."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _signing_secret(value: SecretStr) -> SecretStr:
+    """Standard Webhooks, "Signature scheme": 24 to 64 bytes."""
+    prefix, _, encoded = value.get_secret_value().partition("_")
+    try:
+        size_bytes = len(b64decode(encoded, validate=True)) if prefix == "whsec" else 0
+    except ValueError:
+        size_bytes = 0
+    if not 24 <= size_bytes <= 64:
+        raise ValueError(
+            "must be whsec_ and, in base64, 24 to 64 random bytes; openssl rand -base64 32 writes what follows whsec_"
+        )
+    return value
+
+
+def _topics(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if not any(fnmatchcase(topic, pattern) for topic in Topic):
+            near = get_close_matches(pattern, list(Topic), 1, 0.4)
+            meant = f"; did you mean {near[0]}?" if near else "."
+            raise ValueError(f"nothing that is announced is called {pattern!r}{meant} There are {', '.join(Topic)}")
+    return patterns
+
+
 AccessKey = Annotated[str, BeforeValidator(_resolve), Field(pattern=r"^[!-.0-~]+$", max_length=128)]
 Secret = Annotated[SecretStr, BeforeValidator(_resolve), Field(min_length=1)]
+SigningSecrets = Annotated[
+    tuple[Annotated[Secret, AfterValidator(_signing_secret)], ...],
+    BeforeValidator(_several),
+    Field(strict=False, min_length=1, max_length=8),
+]
 Listen = Annotated[str, AfterValidator(_listen)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
@@ -299,6 +347,37 @@ class ApiTokenSettings(Section):
     one there is, and none are given out where there are several."""
 
 
+class WebhookSettings(Section):
+    """A receiver of announcements (docs/webhooks.md)."""
+
+    url: Annotated[str, AfterValidator(_webhook_url)]
+    """Where they are posted: https://, or http:// on a network that nobody else listens to."""
+    secret: SigningSecrets
+    """What signs them: whsec_ and 24 to 64 random bytes in base64. A list of several while one replaces another."""
+    events: Annotated[Texts, AfterValidator(_topics)] = ("*",)
+    """What it is told, as shell patterns: fencing.completed, fencing.handed_over, fencing.refused,
+    fencing.dead_lettered."""
+    keys: Texts = ("*",)
+    """The fence keys that it is told of, as shell patterns."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=128)] | None = None
+    """What logs, metrics and status call it, and what waits for it is kept under; without it the url's host and
+    port."""
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 15
+    """The longest a post may take, its answer included."""
+    keep_s: Annotated[float, Field(ge=60, le=31_536_000, allow_inf_nan=False)] = 604800
+    """What is not taken so long after it happened is given up, counted and logged."""
+    max_waiting: Annotated[int, Field(ge=100, le=10_000_000)] = 100_000
+    """So many wait at most; of more the oldest are given up, counted and logged."""
+    tls_ca: File | None = None
+    """The authorities, in PEM, one of which must vouch for an https:// receiver; without it the system's. Read again
+    on SIGHUP."""
+
+    @property
+    def called(self) -> str:
+        """Its name, given or not."""
+        return self.name or urlsplit(self.url).netloc.lower()
+
+
 class RuleSettings(Section):
     """Maps objects to fence keys; the first rule that matches an object holds."""
 
@@ -356,6 +435,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     client: Annotated[tuple[ClientSettings, ...], Field(strict=False)] = ()
     api_token: Annotated[tuple[ApiTokenSettings, ...], Field(strict=False)] = ()
+    webhook: Annotated[tuple[WebhookSettings, ...], Field(strict=False)] = ()
     rule: Annotated[tuple[RuleSettings, ...], Field(strict=False)] = ()
     queue: Annotated[tuple[QueueSettings, ...], Field(strict=False)] = ()
 
@@ -451,7 +531,7 @@ def _unknown(place: Place) -> str:
 
 def _faults_between(settings: Settings) -> list[Fault]:
     """What is wrong only when several settings are seen together."""
-    faults: list[Fault] = _tls_faults(settings)
+    faults: list[Fault] = [*_tls_faults(settings), *_webhook_faults(settings)]
     s3, upstream, fencing = settings.s3, settings.upstream, settings.fencing
     if not settings.client and not is_loopback(s3.listen):
         faults.append((("s3", "listen"), "can be reached from other machines, and no [[client]] is configured"))
@@ -496,4 +576,17 @@ def _tls_faults(settings: Settings) -> list[Fault]:
     for key in ("tls_ca", "tls_cert"):
         if getattr(upstream, key) is not None and not upstream.uses_tls:
             faults.append((("upstream", key), f"is for a store at https://; url is {upstream.url}"))
+    return faults
+
+
+def _webhook_faults(settings: Settings) -> list[Fault]:
+    faults: list[Fault] = []
+    seen: dict[str, int] = {}
+    for index, webhook in enumerate(settings.webhook):
+        first = seen.setdefault(webhook.called, index)
+        if first != index:
+            told = f"{webhook.called} is that of [[webhook]] number {first + 1} too; give one of them another"
+            faults.append((("webhook", index, "name"), told))
+        if webhook.tls_ca is not None and urlsplit(webhook.url).scheme != "https":
+            faults.append((("webhook", index, "tls_ca"), "is for a receiver at https://"))
     return faults

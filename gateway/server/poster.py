@@ -1,0 +1,90 @@
+"""Posts to one webhook's receiver over HTTP: to the address in the settings, and to no other."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+
+import aiohttp
+
+from gateway.service.courier import NotTaken
+from gateway.service.webhooks import Answer
+from gateway.tls import handshake_fault
+
+MAX_ANSWER_BYTES = 4096
+"""So much of an answer is read, and thrown away; where more comes, the connection is closed."""
+IDLE_S = 2.0
+"""Servers close connections that have been silent for longer, and a post that meets such a close is lost."""
+
+
+class HttpPoster:
+    """Implements `gateway.service.webhooks.Poster`. No redirect is followed, no proxy and no cookie used; the
+    certificate of an https:// address is verified against what `tls` gives at the moment of each new connection."""
+
+    def __init__(
+        self, url: str, *, timeout_s: float, tls: Callable[[], ssl.SSLContext], wall: Callable[[], float]
+    ) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._wall = wall
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        try:
+            async with self._opened().post(
+                self._url, headers=headers, data=body, allow_redirects=False, ssl=self._tls()
+            ) as answer:
+                await answer.content.read(MAX_ANSWER_BYTES)
+                return Answer(answer.status, retry_after_s(answer.headers.get("Retry-After", ""), self._wall()))
+        except TimeoutError:
+            raise NotTaken(f"it did not answer within {self._timeout_s:g} s") from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise NotTaken(_tls_words(error.certificate_error)) from None
+        except aiohttp.ClientConnectorDNSError as error:
+            raise NotTaken(f"{error.host} cannot be found: {error.os_error.strerror or 'no such name'}") from None
+        except aiohttp.ClientConnectorSSLError as error:
+            raise NotTaken(_tls_words(error.os_error)) from None
+        except aiohttp.ClientConnectorError as error:
+            why = error.os_error.strerror or type(error.os_error).__name__
+            raise NotTaken(f"no connection to {error.host}:{error.port}: {why}") from None
+        except aiohttp.ServerDisconnectedError:
+            raise NotTaken("it closed the connection without an answer") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # Its words may hold the URL.
+            raise NotTaken(f"it did not answer in HTTP, or the connection broke ({type(error).__name__})") from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"user-agent": f"fencing-gateway/{version('fencing-gateway')}"},
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+
+def retry_after_s(text: str, now: float) -> float:
+    """Seconds from a Retry-After (RFC 9110, 10.2.3); 0 where it says nothing that can be read."""
+    if text.isascii() and text.isdecimal():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now)
+
+
+def _tls_words(error: BaseException) -> str:
+    fault = handshake_fault(error, "tls_ca") if isinstance(error, ssl.SSLError) else type(error).__name__
+    return f"no TLS connection: {fault}"
