@@ -138,10 +138,13 @@ clean:
 
 .services/stamp: requirements/services.lock requirements/before-checksums.lock requirements/stores.lock \
 		tests/clients/node/package-lock.json .uv/stamp
-	@echo "Installing rclone, curl, Node, Chromium, Ceph and libfaketime where they are missing (apt-get)"
+	@echo "Installing rclone, curl, Node, Chromium, Ceph, libfaketime, etcd, ZooKeeper, PostgreSQL and Redis where they are"
+	@echo "missing (apt-get, which may start what it installs: the tests start their own and use no other)"
 	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium \
-			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common faketime:faketime; do \
-		command -v $${pair%:*} >/dev/null || missing="$$missing $${pair#*:}"; done; \
+			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common faketime:faketime \
+			etcd:etcd-server redis-server:redis-server /usr/share/java/zookeeper.jar:zookeeper \
+			/usr/lib/postgresql/*/bin/postgres:postgresql; do \
+		command -v $${pair%:*} >/dev/null || ls $${pair%:*} >/dev/null 2>&1 || missing="$$missing $${pair#*:}"; done; \
 	if [ -n "$$missing" ]; then \
 		run=; [ "$$(id -u)" = 0 ] || run=sudo; \
 		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends $$missing; fi
