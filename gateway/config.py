@@ -377,6 +377,11 @@ class WebhookSettings(Section):
         """Its name, given or not."""
         return self.name or urlsplit(self.url).netloc.lower()
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the receiver is spoken to over TLS."""
+        return urlsplit(self.url).scheme == "https"
+
 
 class RuleSettings(Section):
     """Maps objects to fence keys; the first rule that matches an object holds."""
@@ -587,6 +592,6 @@ def _webhook_faults(settings: Settings) -> list[Fault]:
         if first != index:
             told = f"{webhook.called} is that of [[webhook]] number {first + 1} too; give one of them another"
             faults.append((("webhook", index, "name"), told))
-        if webhook.tls_ca is not None and urlsplit(webhook.url).scheme != "https":
+        if webhook.tls_ca is not None and not webhook.uses_tls:
             faults.append((("webhook", index, "tls_ca"), "is for a receiver at https://"))
     return faults

@@ -21,6 +21,7 @@ from gateway.server.control.application import Control
 from gateway.server.control.buckets import BucketCalls
 from gateway.server.control.credentials import CredentialCalls
 from gateway.server.control.health import Readiness
+from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.sessions import Issuer, Sessions
@@ -35,6 +36,7 @@ from gateway.service.records import LAPSE_S, FencedBefore, Records
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
+from gateway.service.webhooks import Poster, Webhook, Webhooks
 from gateway.service.writes import Writes
 from gateway.stores.base import Start, Store
 from gateway.telemetry import Telemetry
@@ -69,6 +71,8 @@ class Parts:
     api_tokens: tuple[ApiToken, ...] = ()
     sessions: Sessions = field(default_factory=Sessions)
     session_lifetime_s: float = 43200
+    webhooks: tuple[tuple[Webhook, Poster], ...] = ()
+    """Who is told what, and the way there."""
     clock: Clock = field(default_factory=SystemClock)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
@@ -139,6 +143,8 @@ class Gateway:
             parts.clock,
             parts.session_lifetime_s,
         )
+        self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
+        self.telemetry.registry.register(WebhookMetrics(self.webhooks))
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
         self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
@@ -163,7 +169,11 @@ class Gateway:
             parts.api_tokens,
             parts.rules,
             self.uploads.open_of,
-            [*buckets.calls(), *CredentialCalls(self.issuer, self.fences).calls()],
+            [
+                *buckets.calls(),
+                *CredentialCalls(self.issuer, self.fences).calls(),
+                *WebhookCalls(self.webhooks).calls(),
+            ],
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
@@ -184,6 +194,7 @@ class Gateway:
                 settle_s = parts.timing.settle_s(assembles=not known)
                 self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()
+            await self.webhooks.start()
             await self._listen()
         except BaseException:
             await self._close(clean=parts.store_start.clean)  # nothing has been sent
@@ -303,6 +314,7 @@ class Gateway:
         await self.rebuilds.close()
         await self.uploads.stop()
         await self.writes.close()
+        await self.webhooks.stop()
         await parts.capabilities.close()
         unsettled = self.fences.unsettled()
         clean = clean and not unsettled and not self.fences.earlier_run_unsettled

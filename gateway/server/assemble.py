@@ -23,9 +23,11 @@ from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
 from gateway.server.control.access import ApiToken
 from gateway.server.listener import Limits
+from gateway.server.poster import HttpPoster
 from gateway.server.sessions import Sessions
 from gateway.server.tls import Tls, tls_faults
 from gateway.service.waits import Timing
+from gateway.service.webhooks import Webhook
 from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities
 from gateway.upstream.client import UpstreamClient
@@ -72,6 +74,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             ),
             sessions=sessions(settings),
             session_lifetime_s=settings.s3.session_lifetime_s,
+            webhooks=webhooks(settings, tls, clock),
             clock=clock,
             timing=_timing(settings),
             limits=Limits(
@@ -149,6 +152,29 @@ def file_faults(settings: Settings) -> list[Fault]:
         except CredentialsFileError as error:
             faults.append((("s3", "session_keys"), str(error)))
     return faults
+
+
+def webhooks(settings: Settings, tls: Tls, clock: Clock) -> tuple[tuple[Webhook, HttpPoster], ...]:
+    """The configured webhooks, and the way to each."""
+    return tuple(
+        (
+            Webhook(
+                one.called,
+                tuple(secret.get_secret_value() for secret in one.secret),
+                one.events,
+                one.keys,
+                one.keep_s,
+                one.max_waiting,
+            ),
+            HttpPoster(
+                one.url,
+                timeout_s=one.timeout_s,
+                tls=partial(tls.webhook, one.called) if one.uses_tls else None,
+                wall=clock.wall,
+            ),
+        )
+        for one in settings.webhook
+    )
 
 
 def ruleset(settings: Settings) -> Ruleset:

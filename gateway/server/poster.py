@@ -22,11 +22,12 @@ IDLE_S = 2.0
 
 class HttpPoster:
     """Implements `gateway.service.webhooks.Poster`. No redirect is followed, no proxy and no cookie used; the
-    certificate of an https:// address is verified against what `tls` gives at the moment of each new connection."""
+    certificate of an https:// address is verified by what `tls` gives at the moment of each new connection."""
 
     def __init__(
-        self, url: str, *, timeout_s: float, tls: Callable[[], ssl.SSLContext], wall: Callable[[], float]
+        self, url: str, *, timeout_s: float, tls: Callable[[], ssl.SSLContext] | None, wall: Callable[[], float]
     ) -> None:
+        """`wall` gives wall-clock time in seconds since the epoch."""
         self._url = url
         self._timeout_s = timeout_s
         self._tls = tls
@@ -36,7 +37,7 @@ class HttpPoster:
     async def post(self, headers: Mapping[str, str], body: bytes) -> Answer:
         try:
             async with self._opened().post(
-                self._url, headers=headers, data=body, allow_redirects=False, ssl=self._tls()
+                self._url, headers=headers, data=body, allow_redirects=False, ssl=self._tls() if self._tls else True
             ) as answer:
                 await answer.content.read(MAX_ANSWER_BYTES)
                 return Answer(answer.status, retry_after_s(answer.headers.get("Retry-After", ""), self._wall()))

@@ -20,9 +20,12 @@ class _Files:
     """The files that one section names."""
 
     section: str
-    cert: Path | None
-    key: Path | None
+    """What the log calls it."""
+    at: Place
+    cert: Path | None = None
+    key: Path | None = None
     ca: Path | None = None
+    listens: bool = False
 
     def load(self, now: float) -> tuple[ssl.SSLContext, Identity | None]:
         """A context made of them as they are now, and whose certificate it shows. Raises `CertificateError`."""
@@ -32,7 +35,7 @@ class _Files:
         if self.ca is not None:
             check_authorities(self.ca, now)
         try:
-            if self.section != "upstream" and self.cert is not None and self.key is not None:
+            if self.listens and self.cert is not None and self.key is not None:
                 return server_context(self.cert, self.key), identity
             return client_context(self.ca, self.cert, self.key), identity
         except OSError as error:  # what OpenSSL alone sees, as a key that is too short
@@ -45,20 +48,27 @@ class _Files:
     def place(self, error: CertificateError) -> Place:
         """The setting that names the file at fault."""
         names = {self.ca: "tls_ca", self.key: "tls_key", self.cert: "tls_cert"}
-        return (self.section, names[error.path])
+        return (*self.at, names[error.path])
 
 
 def _files(settings: Settings) -> list[_Files]:
     """The sections that use TLS."""
     upstream = settings.upstream
     found = [
-        _Files(name, section.tls_cert, section.tls_key)
+        _Files(name, (name,), section.tls_cert, section.tls_key, listens=True)
         for name, section in (("s3", settings.s3), ("control", settings.control))
         if section.tls_cert is not None
     ]
     if upstream.uses_tls:
-        found.append(_Files("upstream", upstream.tls_cert, upstream.tls_key, upstream.tls_ca))
+        found.append(_Files("upstream", ("upstream",), upstream.tls_cert, upstream.tls_key, upstream.tls_ca))
+    for index, webhook in enumerate(settings.webhook):
+        if webhook.uses_tls:
+            found.append(_Files(_webhook(webhook.called), ("webhook", index), ca=webhook.tls_ca))
     return found
+
+
+def _webhook(name: str) -> str:
+    return f"webhook {name}"
 
 
 def tls_faults(settings: Settings) -> list[Fault]:
@@ -88,6 +98,10 @@ class Tls:
         """What the next connection to an upstream that speaks TLS is opened with."""
         return self._sides["upstream"].context
 
+    def webhook(self, name: str) -> ssl.SSLContext:
+        """The same for the receiver of a webhook."""
+        return self._sides[_webhook(name)].context
+
     def reload(self, telemetry: Telemetry) -> None:
         """Read all files again, for new connections. Files that cannot be used change nothing, and are told."""
         for side in self._sides.values():
@@ -112,7 +126,7 @@ class _Side:
         self.section = files.section
         self.context, self._identity = files.load(now)
         self.served = self.context
-        self._changing = None if files.section == "upstream" else ChangingCertificate(self.served)
+        self._changing = ChangingCertificate(self.served) if files.listens else None
 
     def load(self, now: float) -> None:
         self.context, self._identity = self._files.load(now)

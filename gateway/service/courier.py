@@ -158,6 +158,11 @@ class Courier:
         """How many keys have an announcement at hand that has been tried in vain."""
         return sum(head.attempts > 0 for head in self._heads.values())
 
+    @property
+    def oldest_at(self) -> float:
+        """When the oldest that waits happened, seconds since the epoch; 0 where nothing waits."""
+        return min((head.row.event.at for head in self._heads.values()), default=0.0)
+
     def leave_out(self, why: str, count: int) -> None:
         """Announcements are not even made."""
         self._drop(why, count)

@@ -7,7 +7,7 @@ webhook takes it from there. Signatures, ids and answers are those of Standard W
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -74,16 +74,6 @@ class Poster(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a webhook fares."""
-
-    webhook: Webhook
-    courier: Courier
-    oldest_at: float
-    """When the oldest that waits happened, seconds since the epoch; 0 where nothing waits."""
-
-
 class Webhooks:
     """All of one gateway. From the beginning on, what is recorded is announced; posts go from `start` on."""
 
@@ -130,10 +120,10 @@ class Webhooks:
         for poster in self._posters:
             await poster.close()
 
-    async def standings(self) -> list[Standing]:
-        """How each fares, in the order of the configuration. Raises `StoreUnavailable`."""
-        oldest = {backlog.webhook: backlog.oldest_at for backlog in await self._store.outbox.backlogs()}
-        return [Standing(webhook, courier, oldest.get(name, 0.0)) for name, (webhook, courier) in self._all.items()]
+    @property
+    def all(self) -> Collection[tuple[Webhook, Courier]]:
+        """Each with how it fares, in the order of the configuration."""
+        return self._all.values()
 
     def _wanted(self, event: Event) -> list[str]:
         topic = TOPICS.get(event.kind)
