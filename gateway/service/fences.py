@@ -19,6 +19,7 @@ from gateway.clock import Clock
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
+from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
 from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, completion_pending, handover_pending
@@ -32,8 +33,6 @@ Bound = tuple[str, str, str]
 MAX_IDLE_GATES = 65536
 MOST_SENDS_TOLD = 3
 """Of what a hand-over waits for, in a line of the log."""
-MIN_WAIT_S = 0.001
-"""A timer may fire a hair before its moment; who looks again at once would spin until then."""
 
 
 class Fences:
@@ -195,12 +194,9 @@ class Fences:
 
     async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
         """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,
-        but by `admit`. Raises `TryAgain` (StoreUnavailable)."""
+        but by `admit`. Raises `TryAgain` (StoreUnavailable). The caller sees to it that it is not cancelled."""
         live = self._live.get(key) or await self._load(key)
         live.pins += 1
-        return await asyncio.shield(asyncio.ensure_future(self._grant_durably(live, call)))
-
-    async def _grant_durably(self, live: LiveGate, call: Callable[[], Awaitable[Granted]]) -> Granted:
         try:
             granted = await self._stored(call())
             if granted.token:
@@ -221,7 +217,12 @@ class Fences:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
         fence = await self._fence(key)
         live = self._live.get(key)
-        return fence if live is None else replace(fence, completed_floor=live.gate.completed_floor)
+        if live is None:
+            return fence
+        gate = live.gate
+        if (fence.floor, fence.sealed_token) < (gate.floor, gate.sealed_token):
+            fence = await self._fence(key)  # it was read before what has been committed since
+        return replace(fence, completed_floor=gate.completed_floor)
 
     async def handed_over(self, key: FencingKey) -> int | None:
         """The floor of a key if its hand-over is complete, or can be completed now; else None. Raises `TryAgain`."""

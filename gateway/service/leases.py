@@ -1,0 +1,517 @@
+"""Leases on keys: acquired in line, renewed, given up; each grant is a hand-over (R3), with a token of our own (R10).
+
+A grant goes: in line, the store grants it durably, the gate refuses and cancels what is lower, the hand-over is
+awaited; then its time begins, and it is answered. Until then it is *pending*: whoever can ask again for the same grant
+(by its idempotency key) finds it, and it lapses if nobody does for its own time.
+
+Times are kept here, in monotonic seconds, and not in the store: a renewal writes nothing. So a start gives every lease
+that the store knows one full time anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from gateway.core.errors import FenceError, Malformed, Reason, Refused
+from gateway.core.gate import Gate
+from gateway.core.keys import FencingKey, Token
+from gateway.core.lease import UNCAPPED, Caps, Term, next_token
+from gateway.service.alarms import Alarms
+from gateway.service.fences import Fences
+from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, Lost, Repeated
+from gateway.service.lines import HeldLease, Line, Lines
+from gateway.service.refusals import store_unavailable
+from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, StoreUnavailable
+
+_log = structlog.get_logger(__name__)
+
+GrantCall = Callable[[FencingKey, GrantWanted, Event], Awaitable[Granted]]
+"""`Store.grant`, or a call that grants in the same way and writes more in the same transaction."""
+OnEnd = Callable[[FencingKey, Token, EventKind], None]
+FORGET_EVERY_S = 3600.0
+KEPT_S = 86400.0
+"""How long a repeated call finds what it was answered."""
+AGAIN_S = 1.0
+"""After a store that could not seal a lapsed grant."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """What leases may be had."""
+
+    caps: Caps = UNCAPPED
+    lock_delay_s: float = 0.0
+    """How long a key stays free when its lease has run out, for effects that look at no token; not after a release."""
+    max_waiting: int = 10_000
+    """How many may wait in line, for all keys together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease, as its holder is told."""
+
+    key: FencingKey
+    token: Token
+    holder: str
+    ttl_s: float
+    expires_in_s: float
+    """At least 0: one that has run out may still be renewed, as long as nobody else has been granted the key."""
+    pending: bool = False
+    granted_at: float = 0.0
+    """Wall-clock time, seconds since the epoch; only where leases are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    holder: str
+    ttl_s: float
+    grant_id: str
+    repeatable: tuple[str, str] | None
+    request_id: str
+    call: GrantCall
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A call with an idempotency key that is being answered, and how many wait for that answer."""
+
+    task: asyncio.Task[Lease]
+    holder: str
+    ttl_s: float
+    callers: int = 0
+
+
+class Leases:
+    """All leases of one gateway. All methods belong to one event loop."""
+
+    def __init__(self, fences: Fences, terms: LeaseTerms = LeaseTerms()) -> None:
+        self._fences = fences
+        self._store = fences.store
+        self._clock = fences.clock
+        self._terms = terms
+        self._lines = Lines(self._clock, terms.lock_delay_s, terms.max_waiting)
+        self._asked: dict[tuple[FencingKey, str], _Asked] = {}
+        self._alarms = Alarms(self._clock, self._look)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started_at = -math.inf
+        self.counts: Counter[str] = Counter()
+        """What has happened: granted, renewed, released, expired, lapsed, and what has been refused: held, lost."""
+        self.on_end: list[OnEnd] = []
+        """Told, with key and token, of leases that their holder has not given up himself: EXPIRED (he may still renew
+        it), LAPSED (he was never told of it), RAISED or SEALED (an operator, or an object with a higher token)."""
+        fences.on_overtaken = self._overtaken
+
+    async def start(self) -> None:
+        """From now on every lease that the store knows has its full time."""
+        self._started_at = self._clock.monotonic()
+        self._spawn(self._forget_sometimes())
+
+    def drain(self) -> None:
+        """Nobody waits in line any more, and nothing new is granted. Raises `TryAgain` (Draining) in those who do."""
+        self._lines.drain()
+
+    async def stop(self) -> None:
+        """After that nothing is watched."""
+        self.drain()
+        self._alarms.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def held(self) -> int:
+        """How many leases this process knows to be held."""
+        return self._lines.held
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in line now."""
+        return self._lines.waiting
+
+    # --- acquire --------------------------------------------------------------------------------------------
+
+    async def acquire(
+        self,
+        key: FencingKey,
+        holder: str,
+        ttl_s: float,
+        *,
+        wait_s: float = 0.0,
+        idempotency_key: str | None = None,
+        request_id: str = "",
+    ) -> Lease:
+        """Wait in line for `key` at most `wait_s`, and grant it: when this returns, no lower token can have an effect
+        any more. Raises `Held`, `Completed`, `Exhausted`; `Lost`, `Repeated` for a repeated call; `TryAgain`
+        (HandoverPending: ask again; Overloaded, Draining, StoreUnavailable)."""
+        deadline = self._clock.monotonic() + wait_s
+        if idempotency_key is None:
+            wanted = _Wanted(holder, ttl_s, self._clock.nonce(), None, request_id, self._store.grant)
+            return await self._acquire(key, wanted, deadline)
+        asked = self._asked.get((key, idempotency_key))
+        if asked is None:
+            scope = (f"leases/{key}", idempotency_key)
+            wanted = _Wanted(holder, ttl_s, f"key:{idempotency_key}", scope, request_id, self._store.grant)
+            task = asyncio.create_task(self._acquire(key, wanted, deadline))
+            asked = self._asked[key, idempotency_key] = _Asked(task, holder, ttl_s)
+            task.add_done_callback(lambda done: self._answered((key, idempotency_key), done))
+        elif (asked.holder, asked.ttl_s) != (holder, ttl_s):
+            raise Repeated(key)
+        asked.callers += 1
+        try:
+            return await asyncio.shield(asked.task)
+        finally:
+            asked.callers -= 1
+            if not asked.callers:
+                asked.task.cancel()
+
+    def _answered(self, this: tuple[FencingKey, str], task: asyncio.Task[Lease]) -> None:
+        self._asked.pop(this, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told; nobody may have
+
+    async def _acquire(self, key: FencingKey, wanted: _Wanted, deadline: float) -> Lease:
+        with self._lines.at(key) as line:
+            held = None if wanted.repeatable is None else await self._repeated(line, wanted)
+            if held is None:
+                held = await self._in_turn(line, wanted, deadline)
+            return await self._confirm(line, held, wanted.request_id, None)
+
+    async def _repeated(self, line: Line, wanted: _Wanted) -> HeldLease | None:
+        """The grant that an earlier call of the same idempotency key was given. Raises `Lost`, `Repeated`."""
+        assert wanted.repeatable is not None
+        await self._lines.decided(line)
+        fence = await self._fences.state(line.key)
+        held = line.held if line.held is not None or line.deciding else self._see(line, fence)
+        if held is not None and held.grant_id == wanted.grant_id:
+            if (held.holder, held.ttl_s) != (wanted.holder, wanted.ttl_s):
+                raise Repeated(line.key)
+            return held
+        try:
+            token = await self._store.granted_before(*wanted.repeatable)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
+        if token:
+            raise self._lost(line.key, Token(token), await self._fences.state(line.key))
+        return None
+
+    async def take(
+        self,
+        key: FencingKey,
+        holder: str,
+        ttl_s: float,
+        *,
+        grant_id: str,
+        call: GrantCall,
+        repeatable: bool = False,
+        request_id: str = "",
+    ) -> Token:
+        """Have `call` grant the key, if it is free and nobody waits for it: for who has more to write in that very
+        transaction. The lease is pending until `confirm`. Raises `Held`, `Completed`, `Exhausted`, `TryAgain`."""
+        scope = ("", "") if repeatable else None
+        wanted = _Wanted(holder, ttl_s, grant_id, scope, request_id, call)
+        with self._lines.at(key) as line:
+            return (await self._in_turn(line, wanted, -math.inf)).token
+
+    async def confirm(
+        self, key: FencingKey, token: Token, *, wait_s: float | None = None, request_id: str = ""
+    ) -> Lease:
+        """Await the hand-over to a lease that `take` has granted, at most `wait_s` in place of `handover_wait_s`; then
+        its time begins. Raises `Lost`, `TryAgain` (HandoverPending: confirm it again)."""
+        with self._lines.at(key) as line:
+            return await self._confirm(line, await self._owned(line, token), request_id, wait_s)
+
+    async def _in_turn(self, line: Line, wanted: _Wanted, deadline: float) -> HeldLease:
+        try:
+            return await self._lines.take_in_turn(line, deadline, partial(self._take, wanted))
+        except Held:
+            self.counts["held"] += 1
+            raise
+
+    async def _take(self, wanted: _Wanted, line: Line) -> HeldLease | None:
+        line.deciding = True
+        task = asyncio.ensure_future(self._take_durably(line, wanted, 0 if line.held is None else line.held.token))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(self._taken_for_nobody, line))
+            raise
+
+    async def _take_durably(self, line: Line, wanted: _Wanted, instead_of: int) -> HeldLease | None:
+        with self._lines.at(line.key):
+            try:
+                lease = GrantWanted(wanted.holder, wanted.ttl_s, wanted.grant_id, instead_of, wanted.repeatable)
+                told = f"{wanted.holder} for {wanted.ttl_s:g} s"
+                event = Event(line.key, EventKind.GRANTED, 0, instead_of, told, wanted.request_id)
+                granted = await self._fences.grant(line.key, lambda: wanted.call(line.key, lease, event))
+                if not granted.token:
+                    self._see(line, granted.fence)
+                    return None
+                repeatable = wanted.repeatable is not None
+                line.held = HeldLease(
+                    line.key, Token(granted.token), wanted.holder, wanted.ttl_s, wanted.grant_id, repeatable
+                )
+                self.counts["granted"] += 1
+                _log.info("lease-granted", fence_key=line.key, token=granted.token, holder=wanted.holder)
+                return line.held
+            finally:
+                line.deciding = False
+                line.stir()
+
+    def _taken_for_nobody(self, line: Line, task: asyncio.Task[HeldLease | None]) -> None:
+        """The caller has gone while the store granted him the key."""
+        if not task.cancelled() and task.exception() is None and (held := task.result()) is not None:
+            self._pend(line, held)
+
+    def _see(self, line: Line, fence: Fence) -> HeldLease | None:
+        """What the store knows of the key's lease, from now on in `line`. Raises `Completed`, `Exhausted`."""
+        grant = fence.held
+        if fence.completed_token:
+            raise Completed(line.key, Token(fence.completed_token))
+        if grant is None:
+            line.held = None
+            if next_token(fence.floor, self._store.authority.generation) is None:
+                raise Exhausted(line.key)
+        elif line.held is None or line.held.token != grant.token:
+            # Granted by an earlier run, or long ago and run out since: either way it has had its time by then.
+            began_at = self._clock.monotonic() - max(0.0, self._clock.wall() - grant.at)
+            term = Term(grant.ttl_s, began_at, self._started_at + grant.ttl_s)
+            line.held = HeldLease(
+                line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, repeatable=True, term=term
+            )
+            line.held.told = term.left_s(self._clock.monotonic()) == 0
+            if not line.held.told:
+                self._watch(line.held, term.expires_at)
+        return line.held
+
+    async def _confirm(self, line: Line, held: HeldLease, request_id: str, wait_s: float | None) -> Lease:
+        """Await the hand-over; begin the lease's time. One that has run out is renewed by being asked for again."""
+        held.askers += 1
+        try:
+            live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id, wait_s=wait_s)
+            self._fences.unpin(live)
+        except Refused:
+            raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
+        except BaseException:
+            if held.askers == 1:
+                self._pend(line, held)
+            raise
+        finally:
+            held.askers -= 1
+        now = self._clock.monotonic()
+        if held.term is None:
+            held.term = Term(held.ttl_s, now, now + held.ttl_s)
+            self._watch(held, held.term.expires_at)
+        elif held.term.left_s(now) == 0:
+            return self._renewed(held, None)
+        return self._lease(held)
+
+    def _pend(self, line: Line, held: HeldLease) -> None:
+        """Nobody waits for the hand-over of a pending grant any more: it lapses unless it is asked for again."""
+        if held.term is None and line.held is held:
+            held.lapses_at = self._clock.monotonic() + (held.ttl_s if held.repeatable else 0.0)
+            self._watch(held, held.lapses_at)
+
+    # --- renew and give up ----------------------------------------------------------------------------------
+
+    async def renew(self, key: FencingKey, token: Token, *, ttl_s: float | None = None, request_id: str = "") -> Lease:
+        """Its full time (or `ttl_s`) from now on; writes nothing. A lease that has run out and that nobody has taken
+        over is renewed like any other. Raises `Lost`, `Capped`, `Malformed` (TokenNotIssued), `TryAgain`."""
+        line = self._lines.get(key)
+        if line is not None and not line.deciding:
+            held = line.held
+            if held is not None and held.token == token and held.term is not None:
+                return self._renewed(held, ttl_s)
+        with self._lines.at(key) as line:
+            held = await self._owned(line, token)
+            if held.term is None:
+                return await self._confirm(line, held, request_id, None)
+            return self._renewed(held, ttl_s)
+
+    def _renewed(self, held: HeldLease, ttl_s: float | None) -> Lease:
+        assert held.term is not None
+        now = self._clock.monotonic()
+        term = held.term.renewed(now, self._terms.caps, ttl_s)
+        if term is None:
+            raise Capped(held.key, held.token, held.term.left_s(now))
+        held.term, held.told = term, False
+        if not held.watched:
+            self._watch(held, term.expires_at)
+        self.counts["renewed"] += 1
+        return self._lease(held)
+
+    async def release(self, key: FencingKey, token: Token, *, request_id: str = "") -> None:
+        """Give the lease up: its token is sealed. Given up already: nothing happens. Raises `Lost`, `Malformed`
+        (TokenNotIssued), `TryAgain`."""
+        event = Event(key, EventKind.RELEASED, token, token, "", request_id)
+        try:
+            await self.end(key, token, lambda: self._store.seal(key, token, event))
+        except Lost as lost:
+            if not lost.sealed:
+                raise
+            return
+        self.counts["released"] += 1
+        _log.info("lease-released", fence_key=key, token=token)
+
+    async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
+        """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
+        `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""
+        with self._lines.at(key) as line:
+            held = await self._owned(line, token)
+            held.ending = True
+            try:
+                return await self._fences.end(key, token, call)
+            except Refused:
+                raise self._lost(key, token, await self._fences.state(key)) from None
+            finally:
+                held.ending = False
+
+    async def _owned(self, line: Line, token: Token) -> HeldLease:
+        """The lease of `token`, once nobody is about to take it over. Raises `Lost`, `Malformed`, `TryAgain`."""
+        while True:
+            await self._lines.decided(line)
+            if line.held is not None and line.held.token == token:
+                return line.held
+            fence = await self._fences.state(line.key)
+            if line.deciding:
+                continue
+            if token > fence.granted_token:
+                raise _never_granted(line.key, token, fence)
+            if fence.held is None or fence.held.token != token:
+                raise self._lost(line.key, token, fence)
+            self._see(line, fence)
+
+    # --- look -----------------------------------------------------------------------------------------------
+
+    async def lease_of(self, key: FencingKey) -> Lease | None:
+        """The lease on a key that nobody has taken over and that has not been given up; it may have run out. From now
+        on `on_end` tells of it. Raises `TryAgain`."""
+        with self._lines.at(key) as line:
+            if line.held is None:
+                fence = await self._fences.state(key)
+                if fence.held is None or fence.completed_token:
+                    return None
+                if not line.deciding:
+                    self._see(line, fence)
+            return None if line.held is None else self._lease(line.held)
+
+    async def listed(self, after: str | None, limit: int, prefix: str = "") -> list[Lease]:
+        """All leases that are held, by key. Raises `StoreUnavailable`."""
+        leases = []
+        for fence in await self._store.leases(after, limit, prefix):
+            line = self._lines.get(FencingKey(fence.key))
+            grant = fence.held
+            assert grant is not None
+            left_s = max(0.0, self._started_at + grant.ttl_s - self._clock.monotonic())
+            pending = False
+            if line is not None and line.held is not None and line.held.token == grant.token:
+                known = self._lease(line.held)
+                left_s, pending = known.expires_in_s, known.pending
+            key, token = FencingKey(fence.key), Token(grant.token)
+            leases.append(Lease(key, token, grant.holder, grant.ttl_s, left_s, pending, grant.at))
+        return leases
+
+    def _lease(self, held: HeldLease) -> Lease:
+        left_s = held.ttl_s if held.term is None else held.term.left_s(self._clock.monotonic())
+        return Lease(held.key, held.token, held.holder, held.ttl_s, left_s, held.term is None)
+
+    def _lost(self, key: FencingKey, token: Token, fence: Fence) -> Lost:
+        self.counts["lost"] += 1
+        return Lost(key, token, fence.floor, sealed=token == fence.floor == fence.sealed_token)
+
+    # --- ends -----------------------------------------------------------------------------------------------
+
+    def _overtaken(self, gate: Gate) -> None:
+        """A floor has risen, or its token has been sealed."""
+        line = self._lines.get(gate.key)
+        held = None if line is None else line.held
+        if line is None or held is None or (held.token == gate.floor != gate.sealed_token):
+            return
+        line.held = None
+        line.stir()
+        self._lines.tidy(line)
+        if not line.deciding and not held.ending:
+            self._tell_end(held, EventKind.SEALED if held.token == gate.floor else EventKind.RAISED)
+
+    def _tell_end(self, held: HeldLease, how: EventKind) -> None:
+        for tell in self.on_end:
+            tell(held.key, held.token, how)
+
+    def _watch(self, held: HeldLease, at: float) -> None:
+        """Look after a lease at that moment. One that is looked after before its end is found to last longer then."""
+        held.watched = True
+        self._alarms.set(at, held)
+
+    def _look(self, held: HeldLease) -> None:
+        """Deal with a lease that was to be looked after by now."""
+        held.watched = False
+        line = self._lines.get(held.key)
+        if line is not None and line.held is held:
+            self._look_at(line, held, self._clock.monotonic())
+
+    def _look_at(self, line: Line, held: HeldLease, now: float) -> None:
+        ends_at = held.ends_at()
+        if ends_at > now:
+            if ends_at < math.inf:
+                self._watch(held, ends_at)
+        elif held.term is None:
+            self._spawn(self._lapse(line.key, held))
+        elif not held.told:
+            held.told = True
+            self.counts["expired"] += 1
+            self._store.record(Event(held.key, EventKind.EXPIRED, held.token, held.token, held.holder))
+            _log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
+            line.stir()
+            self._tell_end(held, EventKind.EXPIRED)
+            # The store alone need know it from here on: read again, it has run out, too.
+            self._watch(held, max(self._lines.free_at(line), self._started_at + held.ttl_s))
+        else:
+            self._lines.tidy(line)
+
+    async def _lapse(self, key: FencingKey, held: HeldLease) -> None:
+        with self._lines.at(key) as line:
+            if line.held is not held or held.term is not None or held.askers:
+                return
+            event = Event(key, EventKind.LAPSED, held.token, held.token, held.holder)
+            held.ending = True
+            try:
+                await self._fences.end(key, held.token, lambda: self._store.seal(key, held.token, event))
+            except FenceError:
+                held.ending = False
+                self._watch(held, self._clock.monotonic() + AGAIN_S)
+                return
+        self.counts["lapsed"] += 1
+        _log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
+        self._tell_end(held, EventKind.LAPSED)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forget_sometimes(self) -> None:
+        while True:
+            await asyncio.sleep(FORGET_EVERY_S)
+            try:
+                await self._store.forget_grants(self._clock.wall() - KEPT_S)
+            except StoreUnavailable as error:
+                _log.warning("leases-not-forgotten", reason=str(error))
+
+
+def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:
+    return Malformed(
+        Reason.TOKEN_NOT_ISSUED,
+        f"No lease of {key!r} has been granted with token {token}; the highest was {fence.granted_token}.",
+        key=key,
+        token=token,
+        floor=fence.floor,
+        argument=("token", str(token)),
+    )
