@@ -285,8 +285,9 @@ class Leases:
             line.held = HeldLease(
                 line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, repeatable=True, term=term
             )
-            line.held.told = term.left_s(self._clock.monotonic()) == 0
-            if not line.held.told:
+            if term.left_s(self._clock.monotonic()) == 0:
+                line.held.told = line.held.forgettable = True
+            else:
                 self._watch(line.held, term.expires_at)
         return line.held
 
@@ -340,7 +341,7 @@ class Leases:
         term = held.term.renewed(now, self._terms.caps, ttl_s)
         if term is None:
             raise Capped(held.key, held.token, held.term.left_s(now))
-        held.term, held.told = term, False
+        held.term, held.told, held.forgettable = term, False, False
         if not held.watched:
             self._watch(held, term.expires_at)
         self.counts["renewed"] += 1
@@ -469,9 +470,10 @@ class Leases:
             _log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
             line.stir()
             self._tell_end(held, EventKind.EXPIRED)
-            # The store alone need know it from here on: read again, it has run out, too.
-            self._watch(held, max(self._lines.free_at(line), self._started_at + held.ttl_s))
+            if self._terms.caps.max_renewals is None:  # these are counted here alone
+                self._watch(held, max(self._lines.free_at(line), held.term.expires_at + held.ttl_s))
         else:
+            held.forgettable = True
             self._lines.tidy(line)
 
     async def _lapse(self, key: FencingKey, held: HeldLease) -> None:

@@ -42,6 +42,8 @@ class HeldLease:
     """Whether its end is waited for."""
     told: bool = False
     """That it has run out."""
+    forgettable: bool = False
+    """It has run out so long ago that the store alone tells as much of it."""
     ending: bool = False
     """Its holder is giving it up."""
 
@@ -155,7 +157,7 @@ class Lines:
         """Forget what the store knows as well as we do."""
         if line.users:
             return
-        if line.held is not None and line.held.told and not line.held.watched:
+        if line.held is not None and line.held.forgettable:
             line.held = None
         if line.held is None:
             del self._lines[line.key]

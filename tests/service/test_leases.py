@@ -1,0 +1,740 @@
+"""Leases: who is granted a key, until when, and who waits (gateway/service/leases.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import Malformed, Reason, TryAgain
+from gateway.core.keys import FencingKey, Token
+from gateway.core.lease import Caps
+from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, LeaseError, Lost, Repeated
+from gateway.service.leases import Lease, Leases, LeaseTerms
+from gateway.service.waits import Timing
+from gateway.stores.base import EventKind, Granted, StoreUnavailable
+from gateway.stores.memory import MemoryStore
+from gateway.stores.rules import completed
+from tests.service.rig import JOB, Fault, Rig, refusal, rig
+from tests.virtual_time import VirtualClock, run
+
+J = FencingKey("j")
+
+
+@dataclass
+class Desk:
+    """A service layer with leases."""
+
+    rig: Rig
+    leases: Leases
+    ends: list[tuple[str, int, EventKind]] = field(default_factory=list)
+
+    @property
+    def store(self) -> MemoryStore:
+        return self.rig.store
+
+    async def acquire(self, holder: str = "A", ttl_s: float = 30, **options: Any) -> Lease:
+        return await self.leases.acquire(J, holder, ttl_s, **options)
+
+    async def history(self) -> list[EventKind]:
+        return [event.kind for event in reversed(await self.store.events("j", None, 99))]
+
+
+async def desk(terms: LeaseTerms | None = None, store: MemoryStore | None = None, timing: Timing | None = None) -> Desk:
+    """One that has started; with `store` of an earlier one, after a restart."""
+    if store is not None:
+        await store.stop(clean=True)
+    table = await rig(store=store, timing=timing)
+    leases = Leases(table.fences, terms or LeaseTerms())
+    await leases.start()
+    made = Desk(table, leases)
+    leases.on_end.append(lambda key, token, how: made.ends.append((key, token, how)))
+    return made
+
+
+def play(main: Coroutine[Any, Any, None]) -> None:
+    run(main)
+
+
+async def later(s: float) -> None:
+    await asyncio.sleep(s)
+
+
+async def refused(call: Coroutine[Any, Any, object]) -> LeaseError:
+    with pytest.raises(LeaseError) as caught:
+        await call
+    return caught.value
+
+
+# --- grants
+
+
+def test_a_grant_raises_the_floor_before_it_is_answered() -> None:
+    """Whoever held the key is harmless once another is told that he holds it."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.rig.put(33, b"old")
+        lease = await d.acquire()
+        assert (lease.token, lease.holder, lease.ttl_s, lease.expires_in_s) == (34, "A", 30, 30)
+        fence = await d.store.fence("j")
+        assert (fence.floor, fence.completed_floor) == (34, 34)
+        assert (await refusal(d.rig.put(33, b"late"))).reason is Reason.STALE_TOKEN
+        await d.rig.put(34, b"new")
+        assert d.rig.data() == b"new"
+
+    play(main())
+
+
+def test_a_grant_waits_for_lower_sends_to_settle() -> None:
+    """R3: nothing lower can land any more when it is answered, and its time begins then."""
+
+    async def main() -> None:
+        d = await desk()
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        assert (await refusal(d.rig.put(1, b"lost"))).reason is Reason.IN_DOUBT
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(TryAgain) as caught:
+            await d.acquire(idempotency_key="once")
+        assert caught.value.reason is Reason.HANDOVER_PENDING
+        assert asyncio.get_running_loop().time() - before == pytest.approx(20)
+        again = await d.acquire(idempotency_key="once")
+        assert (again.token, again.expires_in_s) == (2, 30)
+        assert asyncio.get_running_loop().time() - before == pytest.approx(30)
+        d.rig.upstream.land()
+
+    play(main())
+
+
+def test_a_held_key_is_refused_with_holder_and_remaining_time() -> None:
+    """To everybody, the holder himself included."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.acquire("A")
+        await later(12)
+        for holder in "BA":
+            held = await refused(d.acquire(holder))
+            assert isinstance(held, Held)
+            assert (held.holder, held.expires_in_s, held.free_in_s) == ("A", 18, 18)
+
+    play(main())
+
+
+def test_tokens_rise_through_releases_expiries_and_restarts() -> None:
+    """None comes twice, and the order of grants is the order of tokens."""
+
+    async def main() -> None:
+        d, tokens = await desk(), []
+        for _ in range(3):
+            lease = await d.acquire()
+            tokens.append(lease.token)
+            await d.leases.release(J, lease.token)
+            tokens.append((await d.acquire("B")).token)
+            d = await desk(store=d.store)
+            await later(31)
+            tokens.append((await d.acquire("C")).token)
+            await later(31)
+        assert tokens == sorted(set(tokens))
+
+    play(main())
+
+
+def test_a_completed_key_and_one_without_tokens_left_are_refused() -> None:
+    """Each says why: reopen the job; take another key."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        d.store._decide("j", 0, lambda fence: completed(fence, lease.token))
+        assert isinstance(await refused(d.acquire("B")), Completed | Held)
+        d = await desk(store=d.store)
+        done = await refused(d.acquire("B"))
+        assert isinstance(done, Completed)
+        assert done.token == lease.token
+        await d.store.raise_floor("last", 2**63 - 1)
+        assert isinstance(await refused(d.leases.acquire(FencingKey("last"), "A", 30)), Exhausted)
+
+    play(main())
+
+
+def test_a_token_that_no_lease_has_issued_is_refused() -> None:
+    """R10, through the whole service: the key's tokens are the leases' from the first grant on."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        error = await refusal(d.rig.put(lease.token + 1, b"x"))
+        assert error.reason is Reason.TOKEN_NOT_ISSUED
+        assert await d.rig.floor() == lease.token
+        d = await desk(store=d.store)
+        assert (await refusal(d.rig.put(2**62, b"x"))).reason is Reason.TOKEN_NOT_ISSUED
+
+    play(main())
+
+
+# --- in line
+
+
+def test_those_who_wait_are_served_in_their_order() -> None:
+    """64 at once on one key: each is granted when the one before gives it up, first come, first served."""
+
+    async def main() -> None:
+        d, order = await desk(), []
+
+        async def worker(number: int) -> None:
+            lease = await d.acquire(f"w{number}", wait_s=600)
+            order.append((number, lease.token))
+            await later(1)
+            await d.leases.release(J, lease.token)
+
+        await asyncio.gather(*(worker(number) for number in range(64)))
+        assert order == [(number, number + 1) for number in range(64)]
+        assert d.leases.waiting == d.leases.held == 0
+
+    play(main())
+
+
+def test_who_waits_is_granted_the_key_when_the_lease_runs_out() -> None:
+    """At that moment, not at a look now and then; renewals put it off."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        waiting = asyncio.create_task(d.acquire("B", wait_s=100))
+        await later(20)
+        await d.leases.renew(J, first.token)
+        before = asyncio.get_running_loop().time()
+        second = await waiting
+        assert asyncio.get_running_loop().time() - before == pytest.approx(30)
+        assert second.token == first.token + 1
+        lost = await refused(d.leases.renew(J, first.token))
+        assert isinstance(lost, Lost)
+        assert (lost.floor, lost.sealed) == (second.token, False)
+
+    play(main())
+
+
+def test_who_has_waited_long_enough_is_told_who_holds_it() -> None:
+    """And he stands in nobody's way after that."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        impatient = asyncio.create_task(refused(d.acquire("B", wait_s=5)))
+        patient = asyncio.create_task(d.acquire("C", wait_s=25))
+        held = await impatient
+        assert isinstance(held, Held)
+        assert (held.holder, held.expires_in_s) == ("A", pytest.approx(25))
+        await d.leases.release(J, first.token)
+        assert (await patient).holder == "C"
+
+    play(main())
+
+
+def test_who_goes_away_leaves_his_place() -> None:
+    """A caller that is cancelled, first in line or not, holds nobody up, and is granted nothing."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        tasks = [asyncio.create_task(d.acquire(f"w{number}", wait_s=100)) for number in range(4)]
+        await later(1)
+        tasks[0].cancel()
+        tasks[2].cancel()
+        await later(1)
+        await d.leases.release(J, first.token)
+        second = await tasks[1]
+        await d.leases.release(J, second.token)
+        assert ((await tasks[3]).holder, second.holder) == ("w3", "w1")
+        assert await d.rig.floor() == 3
+
+    play(main())
+
+
+def test_nobody_passes_those_who_wait() -> None:
+    """Who does not want to wait is refused while others do, even in the moment in which the key is free."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        waiting = asyncio.create_task(d.acquire("B", wait_s=100))
+        await later(1)
+        outcomes = await asyncio.gather(d.leases.release(J, first.token), refused(d.acquire("C")))
+        assert isinstance(outcomes[1], Held)
+        assert (await waiting).holder == "B"
+
+    play(main())
+
+
+def test_of_two_at_once_the_second_is_told_of_the_first() -> None:
+    """Not of a lease that was not yet there when he came."""
+
+    async def main() -> None:
+        d = await desk()
+        lease, held = await asyncio.gather(d.acquire("A"), refused(d.acquire("B")))
+        assert lease.holder == "A"
+        assert isinstance(held, Held)
+        assert held.holder == "A"
+
+    play(main())
+
+
+def test_a_bounded_number_waits() -> None:
+    """One more is told to come again."""
+
+    async def main() -> None:
+        d = await desk(LeaseTerms(max_waiting=2))
+        await d.acquire("A")
+        tasks = [asyncio.create_task(d.acquire("B", wait_s=5)) for _ in range(2)]
+        await later(1)
+        with pytest.raises(TryAgain) as caught:
+            await d.acquire("C", wait_s=5)
+        assert caught.value.reason is Reason.OVERLOADED
+        for task in tasks:
+            assert isinstance(await refused(_of(task)), Held)
+
+    play(main())
+
+
+async def _of(task: asyncio.Task[Lease]) -> Lease:
+    return await task
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    """Who waits in line is told to come again, at once."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        task = asyncio.create_task(d.acquire("B", wait_s=500))
+        await later(1)
+        d.leases.drain()
+        with pytest.raises(TryAgain) as caught:
+            await task
+        assert caught.value.reason is Reason.DRAINING
+        await d.leases.renew(J, first.token)
+        await d.leases.stop()
+
+    play(main())
+
+
+# --- renewals and ends
+
+
+def test_a_lease_that_ran_out_and_was_not_taken_is_renewed_with_its_token() -> None:
+    """However long ago: nobody else has been told that he holds the key."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        for pause_s in (29, 31, 5000):
+            await later(pause_s)
+            renewed = await d.leases.renew(J, lease.token)
+            assert (renewed.token, renewed.holder, renewed.expires_in_s) == (lease.token, "A", 30)
+        assert isinstance(await refused(d.acquire("B")), Held)
+        assert await d.history() == [EventKind.GRANTED, EventKind.EXPIRED, EventKind.EXPIRED]
+
+    play(main())
+
+
+def test_what_was_never_granted_is_not_lost() -> None:
+    """400 and not 409: a number out of thin air, and one of another source."""
+
+    async def main() -> None:
+        d = await desk()
+        for floor in (0, 5):
+            await d.store.raise_floor("j", floor)
+            with pytest.raises(Malformed) as caught:
+                await d.leases.renew(J, Token(5))
+            assert caught.value.reason is Reason.TOKEN_NOT_ISSUED
+        lease = await d.acquire()
+        for call in (d.leases.renew, d.leases.release):
+            with pytest.raises(Malformed):
+                await call(J, Token(lease.token + 1))
+        assert isinstance(await refused(d.leases.renew(J, Token(3))), Lost)
+
+    play(main())
+
+
+def test_a_released_lease_is_sealed_and_its_floor_stays() -> None:
+    """Twice is as good as once; the token writes no more."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        for _ in range(2):
+            await d.leases.release(J, lease.token)
+        lost = await refused(d.leases.renew(J, lease.token))
+        assert isinstance(lost, Lost)
+        assert (lost.floor, lost.sealed) == (lease.token, True)
+        assert (await refusal(d.rig.put(lease.token, b"x"))).reason is Reason.SEALED
+        assert await d.rig.floor() == lease.token
+        assert d.leases.held == 0
+        assert d.ends == []
+
+    play(main())
+
+
+def test_a_lease_that_has_been_lost_cannot_be_released() -> None:
+    """Its holder learns that another has the key, and the other keeps it."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        await later(31)
+        second = await d.acquire("B")
+        assert isinstance(await refused(d.leases.release(J, first.token)), Lost)
+        assert (await d.leases.renew(J, second.token)).holder == "B"
+
+    play(main())
+
+
+def test_an_operators_raise_and_seal_end_a_lease() -> None:
+    """The holder is told that it is lost, who waits is granted the key, and `on_end` tells of both."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        live = await d.rig.fences.admit(J, Token(9), cause="operator: x", issued=True)
+        d.rig.fences.unpin(live)
+        assert isinstance(await refused(d.leases.renew(J, first.token)), Lost)
+        second = await d.acquire("B")
+        assert second.token == 10
+        waiting = asyncio.create_task(d.acquire("C", wait_s=1))
+        await later(0.5)
+        from gateway.stores.base import Event
+
+        await d.rig.fences.seal(J, second.token, Event("j", EventKind.SEALED, second.token, 10, "operator: y"))
+        assert (await waiting).token == 11
+        assert d.ends == [("j", 1, EventKind.RAISED), ("j", 10, EventKind.SEALED)]
+
+    play(main())
+
+
+def test_expiry_is_told_once() -> None:
+    """To the history and to who asked to be told; a renewal after it makes it an end that may come again."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        await later(100)
+        assert d.ends == [("j", lease.token, EventKind.EXPIRED)]
+        await d.leases.renew(J, lease.token)
+        await later(100)
+        assert len(d.ends) == 2
+        assert d.leases.counts["expired"] == 2
+        assert d.leases.held == 0  # in memory: the store alone knows it
+        assert isinstance(await d.leases.lease_of(J), Lease)
+
+    play(main())
+
+
+def test_renewals_are_capped() -> None:
+    """In number and in total time: the lease goes on to its end, and then the key is free."""
+
+    async def main() -> None:
+        d = await desk(LeaseTerms(Caps(max_renewals=1)))
+        lease = await d.acquire()
+        await d.leases.renew(J, lease.token)
+        await later(10)
+        capped = await refused(d.leases.renew(J, lease.token))
+        assert isinstance(capped, Capped)
+        assert capped.expires_in_s == 20
+        await later(25)
+        assert isinstance(await refused(d.leases.renew(J, lease.token)), Capped)
+        assert (await d.acquire("B")).token == lease.token + 1
+        d = await desk(LeaseTerms(Caps(max_total_s=40)))
+        lease = await d.acquire()
+        await later(20)
+        assert (await d.leases.renew(J, lease.token)).expires_in_s == 20
+        await later(20)
+        assert isinstance(await refused(d.leases.renew(J, lease.token)), Capped)
+
+    play(main())
+
+
+def test_a_lock_delay_keeps_a_key_free_after_an_expiry_alone() -> None:
+    """Its holder may still renew meanwhile; a release is followed at once."""
+
+    async def main() -> None:
+        d = await desk(LeaseTerms(lock_delay_s=15))
+        first = await d.acquire("A")
+        await later(31)
+        held = await refused(d.acquire("B"))
+        assert isinstance(held, Held)
+        assert (held.expires_in_s, held.free_in_s) == (0, pytest.approx(14))
+        await d.leases.renew(J, first.token)
+        before = asyncio.get_running_loop().time()
+        second = await d.acquire("B", wait_s=100)
+        assert asyncio.get_running_loop().time() - before == pytest.approx(45)
+        await d.leases.release(J, second.token)
+        assert (await d.acquire("C")).token == second.token + 1
+
+    play(main())
+
+
+# --- restarts
+
+
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_a_restart_gives_every_holder_one_full_time(asked_first: bool) -> None:
+    """However little was left, and whether somebody else asks for the key or the holder renews first."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        await later(29)
+        d = await desk(store=d.store)
+        await later(29)
+        if asked_first:
+            held = await refused(d.acquire("B"))
+            assert isinstance(held, Held)
+            assert (held.holder, held.expires_in_s) == ("A", 1)
+        assert (await d.leases.renew(J, lease.token)).expires_in_s == 30
+        d = await desk(store=d.store)
+        await later(31)
+        assert (await d.acquire("B")).token == lease.token + 1
+
+    play(main())
+
+
+def test_wall_clock_steps_change_no_lease() -> None:
+    """The monotonic clock alone decides, in either direction."""
+
+    class Jumping(VirtualClock):
+        step = 0.0
+
+        def wall(self) -> float:
+            return super().wall() + self.step
+
+    async def main() -> None:
+        clock = Jumping()
+        table = await rig(clock=clock)
+        leases = Leases(table.fences)
+        await leases.start()
+        lease = await leases.acquire(J, "A", 30)
+        for step in (-86400.0, 86400.0 * 365):
+            clock.step = step
+            await later(10)
+            with pytest.raises(Held) as caught:
+                await leases.acquire(J, "B", 30)
+            assert caught.value.expires_in_s == 20
+            assert (await leases.renew(J, lease.token)).expires_in_s == 30
+
+    play(main())
+
+
+# --- repeated calls and pending grants
+
+
+def test_a_repeated_call_is_answered_the_same_grant() -> None:
+    """At once, later, beside itself and after a restart; the same holder without the key is held off like anyone."""
+
+    async def main() -> None:
+        d = await desk()
+        beside = await asyncio.gather(*(d.acquire(idempotency_key="once") for _ in range(3)))
+        assert {lease.token for lease in beside} == {1}
+        await later(10)
+        again = await d.acquire(idempotency_key="once")
+        assert (again.token, again.expires_in_s) == (1, 20)
+        assert isinstance(await refused(d.acquire(idempotency_key="another")), Held)
+        assert isinstance(await refused(d.acquire()), Held)
+        d = await desk(store=d.store)
+        assert (await d.acquire(idempotency_key="once")).token == 1
+        await later(60)
+        late = await d.acquire(idempotency_key="once")
+        assert (late.token, late.expires_in_s) == (1, 30)
+
+    play(main())
+
+
+def test_a_repeated_call_whose_lease_is_lost_is_told_so() -> None:
+    """It gets no second lease: its worker may have worked with the first."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire(idempotency_key="once")
+        await later(31)
+        second = await d.acquire("B")
+        lost = await refused(d.acquire(idempotency_key="once"))
+        assert isinstance(lost, Lost)
+        assert (lost.token, lost.floor) == (first.token, second.token)
+        await d.leases.release(J, second.token)
+        for _ in range(2):
+            assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+            d = await desk(store=d.store)
+
+    play(main())
+
+
+def test_an_idempotency_key_is_for_one_request() -> None:
+    """Another holder or time under it is an error, while it is being answered and after."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        task = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=9))
+        await later(1)
+        assert isinstance(await refused(d.acquire("C", idempotency_key="once")), Repeated)
+        await d.leases.release(J, first.token)
+        await task
+        for holder, ttl_s in (("C", 30), ("B", 31)):
+            assert isinstance(await refused(d.acquire(holder, ttl_s, idempotency_key="once")), Repeated)
+
+    play(main())
+
+
+def test_a_pending_grant_lapses_unless_it_is_asked_for_again() -> None:
+    """After its own time; then it is sealed, and the next is higher."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(settle_timeout_s=300))
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await d.acquire(idempotency_key="once")
+            await later(25)
+        lease = await d.leases.lease_of(J)
+        assert lease is not None
+        assert (lease.token, lease.pending) == (2, True)
+        assert isinstance(await refused(d.acquire("B")), Held)
+        await later(10)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+        assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+        assert (await d.history())[-1] is EventKind.LAPSED
+        await later(300)
+        assert (await d.acquire("B")).token == 3
+
+    play(main())
+
+
+def test_a_pending_grant_that_nobody_can_ask_for_again_lapses_at_once() -> None:
+    """Without an idempotency key there is no way back to it: the key must not be held for nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        with pytest.raises(TryAgain):
+            await d.acquire("A")
+        await later(1)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+        assert (await d.acquire("B")).token == 3
+
+    play(main())
+
+
+def test_a_caller_that_goes_away_while_he_is_granted_the_key_holds_it_for_nobody() -> None:
+    """The grant lapses at once, or can be asked for again where it bears an idempotency key."""
+
+    async def main() -> None:
+        d = await desk()
+        allowed = asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*given: Any) -> Granted:
+            await allowed.wait()
+            return await grant(*given)
+
+        d.store.grant = slow  # type: ignore[method-assign]
+        gone = asyncio.create_task(d.acquire("A"))
+        await later(1)
+        gone.cancel()
+        await later(1)
+        allowed.set()
+        second = await d.acquire("B", wait_s=5)
+        assert second.token == 2
+        await d.leases.release(J, second.token)
+        allowed.clear()
+        gone = asyncio.create_task(d.acquire("C", idempotency_key="once"))
+        await later(1)
+        gone.cancel()
+        await later(1)
+        allowed.set()
+        await later(1)
+        assert (await d.acquire("C", idempotency_key="once")).token == 3
+
+    play(main())
+
+
+def test_a_renewal_does_not_come_in_between_a_take_over() -> None:
+    """Who renews while another is just being granted the key is told what came of it, not what was."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        await later(31)
+        allowed = asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*given: Any) -> Granted:
+            await allowed.wait()
+            return await grant(*given)
+
+        d.store.grant = slow  # type: ignore[method-assign]
+        taking = asyncio.create_task(d.acquire("B"))
+        await later(1)
+        renewing = asyncio.create_task(refused(d.leases.renew(J, first.token)))
+        await later(1)
+        assert not renewing.done()
+        allowed.set()
+        assert (await taking).token == 2
+        assert isinstance(await renewing, Lost)
+
+    play(main())
+
+
+def test_a_store_that_fails_grants_nothing_and_loses_nothing() -> None:
+    """The caller is told to come again, and the line goes on; a grant that cannot be sealed is tried anew."""
+
+    async def main() -> None:
+        d = await desk()
+        grant = d.store.grant
+
+        faults = ["the disk is full"]
+
+        async def failing(*given: Any) -> Granted:
+            if faults:
+                raise StoreUnavailable(faults.pop())
+            return await grant(*given)
+
+        d.store.grant = failing  # type: ignore[method-assign]
+        outcomes = await asyncio.gather(d.acquire("A"), d.acquire("B", wait_s=5), return_exceptions=True)
+        assert isinstance(outcomes[0], TryAgain)
+        assert outcomes[0].reason is Reason.STORE_UNAVAILABLE
+        assert isinstance(outcomes[1], Lease)
+
+    play(main())
+
+
+# --- lists
+
+
+def test_leases_are_listed_with_what_is_left() -> None:
+    """Of this run and of earlier ones; those that ran out and were not taken are among them."""
+
+    async def main() -> None:
+        d = await desk()
+        for key in ("a", "b", "c"):
+            await d.leases.acquire(FencingKey(key), "A", 30)
+        d = await desk(store=d.store)
+        await later(10)
+        await d.leases.renew(FencingKey("b"), Token(1))
+        await d.leases.release(FencingKey("c"), Token(1))
+        await d.leases.acquire(FencingKey("d"), "B", 5)
+        await later(10)
+        listed = await d.leases.listed(None, 10)
+        assert [(lease.key, lease.expires_in_s) for lease in listed] == [("a", 10), ("b", 20), ("d", 0)]
+        assert [lease.key for lease in await d.leases.listed("a", 1)] == ["b"]
+
+    play(main())
+
+
+def test_job_names_the_object_of_the_rig() -> None:
+    """The key of these tests is that of the rig's object."""
+    assert JOB.split("/")[1] == J
