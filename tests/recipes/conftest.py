@@ -13,7 +13,7 @@ from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before
 from tests.recipes.sources import SERVICES, prepare
 
-BUCKET = "studio"
+BUCKET = "recipes"
 RULE = """
 [[rule]]
 match = "renders/{job}/**"
@@ -23,7 +23,7 @@ key = "{job}"
 
 @pytest.fixture(scope="session")
 def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway with the bucket `studio`; ended with the session."""
+    """A gateway with a bucket of its own; ended with the session."""
     with GatewayProcess(tmp_path_factory.mktemp("recipes"), configuration=RULE, **before(store_server)) as running:
         running.s3.create_bucket(Bucket=BUCKET)
         yield running
