@@ -325,8 +325,8 @@ def agree(object_key: FencingKey, **named: FencingKey | None) -> tuple[FencingKe
         elif key != chosen:
             raise Malformed(
                 Reason.KEY_MISMATCH,
-                f"The {speaker} names the fencing key {chosen!r} for this object, the {source} names {key!r}. "
-                f"Leave the {source}'s key out, or write to an object of that job.",
+                "Two sources name different fencing keys for this object: "
+                f"the {speaker} {chosen!r}, the {source} {key!r}. Write under {chosen!r}, or to an object of {key!r}.",
                 key=chosen,
                 argument=("X-Fencing-Key", key),
             )

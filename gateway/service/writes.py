@@ -221,12 +221,15 @@ class Writes:
             raise
         if verdict is Verdict.OURS:
             return vouched(write, state, headers)
-        if admitted.condition == condition_on(state, bare_etag=admitted.bare_etag) and _of_source(write, refusal):
+        refuted = condition_on(state, bare_etag=admitted.bare_etag)
+        if admitted.condition == refuted and _of_source(write, refusal):
             return refusal
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
-        if admitted.condition == condition_on(ABSENT) and state is ABSENT and write.operation.name == "PutObject":
-            # SeaweedFS keeps a folder when its last object goes. The gate orders (decision 0016).
+        may_be_folder = state is ABSENT or (write.head.key or "").endswith("/")
+        if may_be_folder and admitted.condition == refuted and write.operation.name == "PutObject":
+            # SeaweedFS keeps a folder when its last object goes, and tells an ETag of it that it refuses itself. The
+            # gate orders (decision 0016).
             entry.folder = (await self.capabilities.of_bucket(write.bucket)).files_paths
         # An object that is absent does not tell whether its bucket keeps versions.
         if not at_hand or state.versioned or (state is ABSENT and not await self.conditions.in_plain_bucket(write)):
@@ -235,7 +238,7 @@ class Writes:
         if write.operation.name == "DeleteObject" and state is ABSENT:
             return Result(204, [], b"")
         admitted.on(state)
-        if entry.folder and state is ABSENT:
+        if entry.folder and may_be_folder:
             admitted.honoured, admitted.condition = False, None
         return None
 

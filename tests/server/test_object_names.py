@@ -123,6 +123,19 @@ async def test_folders_themselves_can_be_made_and_removed(rig: Rig, store_server
     assert "made/" not in await asyncio.to_thread(state, store_server, bucket)
 
 
+async def test_folders_that_objects_have_made_can_be_made_under_a_token(rig: Rig, bucket: str) -> None:
+    """The store shows a folder as soon as an object is in it, with an ETag that it then refuses as a condition. PyArrow
+    makes the folder of what it has deleted."""
+    token = ("x-fencing-token", "34")
+    assert (await rig.ask("PUT", f"/{bucket}/folder/a", [token], b"x")).status == 200
+    assert (await rig.ask("HEAD", f"/{bucket}/folder/")).status == 200
+    for _ in range(2):
+        assert (await rig.ask("PUT", f"/{bucket}/folder/", [token], b"")).status == 200
+    assert (await rig.ask("DELETE", f"/{bucket}/folder/a", [token])).status == 204
+    assert (await rig.ask("PUT", f"/{bucket}/folder/", [("x-fencing-token", "35")], b"")).status == 200
+    assert (await rig.ask("PUT", f"/{bucket}/folder/", [token], b"")).status == 412
+
+
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
 async def test_parts_of_an_upload_are_reached_by_its_upload_alone(
     store_server: StoreServer, bucket: str, mode: Mode
