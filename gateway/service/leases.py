@@ -104,8 +104,9 @@ class Leases:
         self.counts: Counter[str] = Counter()
         """What has happened: granted, renewed, released, expired, lapsed, and what has been refused: held, lost."""
         self.on_end: list[OnEnd] = []
-        """Told, with key and token, of leases that their holder has not given up himself: EXPIRED (he may still renew
-        it), LAPSED (he was never told of it), RAISED or SEALED (an operator, or an object with a higher token)."""
+        """Told, with key and token, of leases that end otherwise than by a call to `end`: EXPIRED (the holder may still
+        renew it), LAPSED (he was never told of it), RELEASED, RAISED or SEALED (an operator, or an object with a higher
+        token)."""
         fences.on_overtaken = self._overtaken
 
     async def start(self) -> None:
@@ -363,6 +364,8 @@ class Leases:
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""
+        for tell in self.on_end:
+            tell(key, token, EventKind.RELEASED)
         with self._lines.at(key) as line:
             held = await self._owned(line, token)
             held.ending = True

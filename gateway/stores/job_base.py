@@ -56,9 +56,9 @@ class JobStore(Protocol):
         """Add a job; its serial is given here. Not done where its key has one already, or has been completed."""
         ...
 
-    async def deliver(self, key: str, wanted: GrantWanted) -> JobChange:
+    async def deliver(self, key: str, wanted: GrantWanted, event: Event) -> JobChange:
         """Grant a lease on the key as `Store.grant` does, and have its job run under it. Not done where the job does
-        not wait, or no lease can be granted."""
+        not wait, or no lease can be granted. `event` is recorded if it was, with its token."""
         ...
 
     async def renew(self, key: str, token: int) -> JobChange:
@@ -68,6 +68,11 @@ class JobStore(Protocol):
     async def lapse(self, key: str, token: int, policy: RetryPolicy) -> JobChange:
         """The delivery under `token` has run out: the job waits again, or is dead. The token is not sealed. Not done
         where it does not run under `token`."""
+        ...
+
+    async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
+        """The delivery under `token` has never been told: no attempt counts, and the job is due at `available_at`,
+        seconds since the epoch. Not done where it does not run under `token`."""
         ...
 
     async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
@@ -89,7 +94,7 @@ class JobStore(Protocol):
         """The attempt has failed: seal `token`; the job waits for its next, or is dead. Not done as with `release`."""
         ...
 
-    async def complete(self, key: str, completion: Completion) -> JobChange:
+    async def complete(self, key: str, completion: Completion, request_id: str = "") -> JobChange:
         """Record that the job is done, and seal the token (R3). A key without a job gets one, of no queue. Not done
         where the token does not hold the floor or is sealed, or where the key is completed."""
         ...

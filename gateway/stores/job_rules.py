@@ -25,16 +25,17 @@ def submitted(fence: Fence, job: Job | None, new: Job, serial: Callable[[], int]
     return JobChange(True, fence, replace(new, serial=serial()))
 
 
-def delivered(fence: Fence, job: Job | None, wanted: GrantWanted, generation: int, at: float) -> JobChange:
+def delivered(
+    fence: Fence, job: Job | None, wanted: GrantWanted, event: Event, generation: int, at: float
+) -> JobChange:
     """The job runs under a lease that is granted with it."""
     if job is None or job.state is not JobState.WAITING:
         return JobChange(False, fence, job)
     granted = rules.granted(fence, wanted, generation, at)
     if granted is fence:
         return JobChange(False, fence, job)
-    told = f"job of {job.queue!r} to {wanted.holder!r}"
-    event = Event(fence.key, EventKind.GRANTED, granted.floor, granted.floor, told)
-    return JobChange(True, granted, life.delivered(job, granted.floor, wanted.id), event)
+    told = replace(event, token=granted.floor)
+    return JobChange(True, granted, life.delivered(job, granted.floor, wanted.id), told)
 
 
 def renewed(fence: Fence, job: Job | None, token: int) -> JobChange:
@@ -50,6 +51,13 @@ def lapsed(fence: Fence, job: Job | None, token: int, policy: RetryPolicy) -> Jo
         return JobChange(False, fence, job)
     after = life.lapsed(job, policy)
     return JobChange(True, fence, after, _dead(fence, after, "its worker was not heard of in time"))
+
+
+def undelivered(fence: Fence, job: Job | None, token: int, available_at: float) -> JobChange:
+    """Nobody has been told of the delivery."""
+    if job is None or job.state is not JobState.RUNNING or job.token != token:
+        return JobChange(False, fence, job)
+    return JobChange(True, fence, life.released(job, available_at))
 
 
 def released(fence: Fence, job: Job | None, token: int, available_at: float) -> JobChange:
@@ -78,13 +86,15 @@ def failed(
     return JobChange(True, rules.sealed(fence, token), after, _dead(fence, after, error[:200]) or told)
 
 
-def completed(fence: Fence, job: Job | None, completion: Completion, serial: Callable[[], int]) -> JobChange:
+def completed(
+    fence: Fence, job: Job | None, completion: Completion, serial: Callable[[], int], request_id: str
+) -> JobChange:
     """The job is done, and its token sealed."""
     after = rules.completed(fence, completion.token)
     if after is fence:
         return JobChange(False, fence, job)
     told = f"job of {job.queue!r}" if job is not None and job.queue is not None else ""
-    event = Event(fence.key, EventKind.COMPLETED, completion.token, fence.floor, told)
+    event = Event(fence.key, EventKind.COMPLETED, completion.token, fence.floor, told, request_id)
     known = job or Job(fence.key, submitted_at=completion.at, serial=serial())
     return JobChange(True, after, life.completed(known, completion), event)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from gateway.core.job import Completion, Job, JobState, RetryPolicy
 from gateway.stores import job_rules
-from gateway.stores.base import Fence, GrantWanted
+from gateway.stores.base import Event, Fence, GrantWanted
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.rules import require_text
 
@@ -52,17 +52,21 @@ class MemoryJobs:
             require_text(text or "")
         return self._change(job.key, partial(job_rules.submitted, new=job, serial=self._serial))
 
-    async def deliver(self, key: str, wanted: GrantWanted) -> JobChange:
+    async def deliver(self, key: str, wanted: GrantWanted, event: Event) -> JobChange:
         for text in (wanted.holder, wanted.id):
             require_text(text)
         at, generation = self._clock(), self._generation()
-        return self._change(key, partial(job_rules.delivered, wanted=wanted, generation=generation, at=at))
+        rule = partial(job_rules.delivered, wanted=wanted, event=event, generation=generation, at=at)
+        return self._change(key, rule)
 
     async def renew(self, key: str, token: int) -> JobChange:
         return self._change(key, partial(job_rules.renewed, token=token))
 
     async def lapse(self, key: str, token: int, policy: RetryPolicy) -> JobChange:
         return self._change(key, partial(job_rules.lapsed, token=token, policy=policy))
+
+    async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
+        return self._change(key, partial(job_rules.undelivered, token=token, available_at=available_at))
 
     async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
         return self._change(key, partial(job_rules.released, token=token, available_at=available_at))
@@ -82,10 +86,12 @@ class MemoryJobs:
         rule = partial(job_rules.failed, token=token, policy=policy, now=now, error=error, retry=retry, delay_s=delay_s)
         return self._change(key, rule)
 
-    async def complete(self, key: str, completion: Completion) -> JobChange:
+    async def complete(self, key: str, completion: Completion, request_id: str = "") -> JobChange:
         for text in (completion.holder, completion.result or ""):
             require_text(text)
-        return self._change(key, partial(job_rules.completed, completion=completion, serial=self._serial))
+        return self._change(
+            key, partial(job_rules.completed, completion=completion, serial=self._serial, request_id=request_id)
+        )
 
     async def reopen(self, key: str, reason: str) -> JobChange:
         return self._change(key, partial(job_rules.reopened, reason=reason))

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.job import Completion, Job, JobState, Output, RetryPolicy
-from gateway.stores.base import EventKind, GrantWanted, Store, StoreUnavailable
-from gateway.stores.job_base import Place, QueueLength
+from gateway.stores.base import Event, EventKind, GrantWanted, Store, StoreUnavailable
+from gateway.stores.job_base import JobChange, Place, QueueLength
 from tests.contract.store_contract import RULES, Clock, OpenStore
 
 POLICY = RetryPolicy(max_attempts=2, backoff_s=10)
@@ -31,10 +31,14 @@ def completion(token: int = 1, result: str | None = '"done"') -> Completion:
     return Completion(token, "A", result, (Output("b", "renders/ä/1"),), NOW)
 
 
+async def deliver(store: Store, key: str, wanted: GrantWanted) -> JobChange:
+    return await store.jobs.deliver(key, wanted, Event(key, EventKind.GRANTED, 0, 0, wanted.holder))
+
+
 async def delivered(store: Store, key: str = "job") -> Job:
     """A job that runs."""
     await store.jobs.submit(job(key))
-    change = await store.jobs.deliver(key, wanted())
+    change = await deliver(store, key, wanted())
     assert change.done
     assert change.job is not None
     return change.job
@@ -76,7 +80,7 @@ class JobContract:
         for key in ("c", "a", "b"):
             await store.jobs.submit(job(key))
         await store.jobs.submit(job("z", queue="r"))
-        await store.jobs.deliver("b", wanted())
+        await deliver(store, "b", wanted())
 
         async def keys(queue: str | None, state: JobState | None, after: str = "", limit: int = 9) -> list[str]:
             return [one.key for one in await store.jobs.jobs(queue, state, after, limit)]
@@ -97,7 +101,7 @@ class JobContract:
         """A fresh token above the floor, and the job runs under it; both in one."""
         await store.raise_floor("job", 33)
         await store.jobs.submit(job())
-        change = await store.jobs.deliver("job", wanted())
+        change = await deliver(store, "job", wanted())
         assert change.done
         held = (await store.fence("job")).held
         assert held is not None
@@ -105,26 +109,28 @@ class JobContract:
         assert change.job == await store.jobs.job("job") == (await store.jobs.running("", 9))[0]
         assert (change.job.state, change.job.token, change.job.attempts) == (JobState.RUNNING, 34, 1)
         assert await store.jobs.waiting("q", 9) == []
-        assert (await kinds(store))[0] is EventKind.GRANTED
+        await store.check()
+        told = (await store.events("job", None, 1))[0]
+        assert (told.kind, told.token, told.detail) == (EventKind.GRANTED, 34, "A")
 
     async def test_of_many_deliveries_at_once_one_is_made(self, store: Store) -> None:
         """Two workers never get the same job."""
         await store.jobs.submit(job())
-        changes = await asyncio.gather(*(store.jobs.deliver("job", wanted(f"w{n}")) for n in range(16)))
+        changes = await asyncio.gather(*(deliver(store, "job", wanted(f"w{n}")) for n in range(16)))
         assert sorted(change.done for change in changes) == [False] * 15 + [True]
         assert {change.fence.floor for change in changes} == {0, 1} or {c.fence.floor for c in changes} == {1}
 
     async def test_what_is_not_delivered(self, store: Store) -> None:
         """Neither what is not there, nor what somebody leases, nor what has been completed without the queue."""
-        assert not (await store.jobs.deliver("none", wanted())).done
+        assert not (await deliver(store, "none", wanted())).done
         await store.jobs.submit(job())
         await store.grant("job", wanted("B"))
-        refused = await store.jobs.deliver("job", wanted())
+        refused = await deliver(store, "job", wanted())
         assert (refused.done, refused.fence.floor) == (False, 1)
         assert refused.job is not None
         assert refused.job.state is JobState.WAITING
         assert (await store.jobs.complete("job", completion())).done
-        assert not (await store.jobs.deliver("job", wanted())).done
+        assert not (await deliver(store, "job", wanted())).done
 
     async def test_delivered_by(self, store: Store) -> None:
         """A delivery's jobs are found by the request that it answered, as long as they run by it."""
@@ -132,7 +138,7 @@ class JobContract:
             await delivered(store, key)
         assert [one.key for one in await store.jobs.delivered_by("d1")] == ["b", "a"]
         await store.jobs.release("a", 1)
-        await store.jobs.deliver("a", wanted(delivery="d2"))
+        await deliver(store, "a", wanted(delivery="d2"))
         assert [one.key for one in await store.jobs.delivered_by("d1")] == ["b"]
 
     async def test_running_pages(self, store: Store) -> None:
@@ -155,7 +161,7 @@ class JobContract:
         assert (await store.jobs.renew("job", 1)).done
         assert not (await store.jobs.renew("job", 1)).done
         await store.jobs.lapse("job", 1, POLICY)
-        assert (await store.jobs.deliver("job", wanted("B", instead_of=1))).done
+        assert (await deliver(store, "job", wanted("B", instead_of=1))).done
         assert not (await store.jobs.renew("job", 1)).done
         assert not (await store.jobs.lapse("job", 1, POLICY)).done
 
@@ -163,12 +169,20 @@ class JobContract:
         """What lapses too often is dead, and its end is in the history in the same transaction."""
         await delivered(store)
         await store.jobs.lapse("job", 1, POLICY)
-        await store.jobs.deliver("job", wanted(instead_of=1))
+        await deliver(store, "job", wanted(instead_of=1))
         change = await store.jobs.lapse("job", 2, POLICY)
         assert change.job is not None
         assert change.job.state is JobState.DEAD
         assert (await kinds(store))[0] is EventKind.DEAD_LETTERED
         assert await store.jobs.waiting("q", 9) == []
+
+    async def test_undelivered(self, store: Store) -> None:
+        """A delivery that nobody was told of counts no attempt, and its job waits a while."""
+        await delivered(store)
+        change = await store.jobs.undeliver("job", 1, NOW + 5)
+        assert change.job is not None
+        assert (change.job.state, change.job.attempts, change.job.available_at) == (JobState.DELAYED, 0, NOW + 5)
+        assert not (await store.jobs.undeliver("job", 1, NOW + 5)).done
 
     async def test_release(self, store: Store) -> None:
         """Given back at once: the token is sealed, no attempt counts; a second time it does nothing."""
@@ -179,7 +193,7 @@ class JobContract:
         assert (change.job.state, change.job.attempts) == (JobState.WAITING, 0)
         assert (await store.fence("job")).sealed_token == 1
         assert not (await store.jobs.release("job", 1)).done
-        assert (await store.jobs.deliver("job", wanted())).done
+        assert (await deliver(store, "job", wanted())).done
 
     async def test_failure_and_delay(self, store: Store) -> None:
         """A failed job waits for its moment, and then stands in line again."""
@@ -229,7 +243,7 @@ class JobContract:
         """Who has been replaced ends nobody else's job."""
         await delivered(store)
         await store.jobs.lapse("job", 1, POLICY)
-        await store.jobs.deliver("job", wanted("B", instead_of=1))
+        await deliver(store, "job", wanted("B", instead_of=1))
         now = await store.jobs.job("job")
         for change in (
             await store.jobs.release("job", 1),
@@ -291,7 +305,7 @@ class JobContract:
         assert change.job is not None
         assert (change.job.state, change.job.attempts, change.job.completion) == (JobState.WAITING, 0, None)
         assert (await kinds(store))[0] is EventKind.REOPENED
-        again = await store.jobs.deliver("job", wanted())
+        again = await deliver(store, "job", wanted())
         assert (again.done, again.fence.floor) == (True, 2)
         assert not (await store.jobs.complete("job", completion(1))).done
 
@@ -346,7 +360,7 @@ class JobContract:
         for call in (
             store.jobs.submit(job("\ud800")),
             store.jobs.submit(job(payload='"\ud800"')),
-            store.jobs.deliver("job", wanted("\ud800")),
+            deliver(store, "job", wanted("\ud800")),
             store.jobs.complete("job", completion(result="\ud800")),
         ):
             with pytest.raises(ValueError, match="UTF-8"):

@@ -8,7 +8,7 @@ from functools import partial
 
 from gateway.core.job import Completion, Job, JobState, RetryPolicy
 from gateway.stores import job_rules
-from gateway.stores.base import Authority, Fence, GrantWanted
+from gateway.stores.base import Authority, Event, Fence, GrantWanted
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.rules import require_text
 from gateway.stores.sqlite import job_statements as sql
@@ -53,17 +53,21 @@ class SqliteJobs:
             require_text(text or "")
         return await self._change(job.key, partial(job_rules.submitted, new=job, serial=self._serial))
 
-    async def deliver(self, key: str, wanted: GrantWanted) -> JobChange:
+    async def deliver(self, key: str, wanted: GrantWanted, event: Event) -> JobChange:
         for text in (wanted.holder, wanted.id):
             require_text(text)
         at, generation = self._clock(), self._authority().generation
-        return await self._change(key, lambda fence, job: job_rules.delivered(fence, job, wanted, generation, at))
+        rule = partial(job_rules.delivered, wanted=wanted, event=event, generation=generation, at=at)
+        return await self._change(key, rule)
 
     async def renew(self, key: str, token: int) -> JobChange:
         return await self._change(key, partial(job_rules.renewed, token=token))
 
     async def lapse(self, key: str, token: int, policy: RetryPolicy) -> JobChange:
         return await self._change(key, partial(job_rules.lapsed, token=token, policy=policy))
+
+    async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
+        return await self._change(key, partial(job_rules.undelivered, token=token, available_at=available_at))
 
     async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
         return await self._change(key, partial(job_rules.released, token=token, available_at=available_at))
@@ -83,10 +87,12 @@ class SqliteJobs:
         rule = partial(job_rules.failed, token=token, policy=policy, now=now, error=error, retry=retry, delay_s=delay_s)
         return await self._change(key, rule)
 
-    async def complete(self, key: str, completion: Completion) -> JobChange:
+    async def complete(self, key: str, completion: Completion, request_id: str = "") -> JobChange:
         for text in (completion.holder, completion.result or ""):
             require_text(text)
-        return await self._change(key, partial(job_rules.completed, completion=completion, serial=self._serial))
+        return await self._change(
+            key, partial(job_rules.completed, completion=completion, serial=self._serial, request_id=request_id)
+        )
 
     async def reopen(self, key: str, reason: str) -> JobChange:
         return await self._change(key, partial(job_rules.reopened, reason=reason))

@@ -1,0 +1,560 @@
+"""Jobs of queues: submitted, delivered, kept, given back, and what becomes of them when nobody is heard of any more.
+
+A delivery is a lease (`gateway.service.leases`) whose grant and the job's own change are one decision of the store,
+taken when a worker is there to be told. Leases tell of their ends; the job follows. All that is kept here can be lost:
+a start finds in the store what waits, what runs and what is delayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from gateway.clock import Clock
+from gateway.core.errors import FenceError, TryAgain
+from gateway.core.job import Job, JobState
+from gateway.core.keys import FencingKey, Token
+from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedReceive
+from gateway.service.lease_errors import Held as HeldByAnother
+from gateway.service.lease_errors import LeaseError
+from gateway.service.leases import Lease, Leases
+from gateway.service.queues import Queue, QueueRule, QueueRules
+from gateway.service.turns import Turns
+from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, Store, StoreUnavailable
+from gateway.stores.job_base import JobChange, Place, QueueLength
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+AGAIN_S = 1.0
+"""After a store that could not do its part in what nobody waits for; and before a key is tried again whose lease is in
+the way for an unknown time."""
+UNDELIVERED_S = 5.0
+"""How long a job stands aside whose hand-over was still pending when nobody asked for it any more."""
+READY_S = 0.05
+"""How long deliveries that are ready wait for those that were made with them."""
+DUE_AT_ONCE = 1000
+_COUNTED = {EventKind.LAPSED: "undelivered", EventKind.RELEASED: "released"}
+"""What else an end of a lease is than that the job's time is over."""
+READ_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A job that has been handed to a worker: no lower token can have an effect any more."""
+
+    job: Job
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker asks for. Times in seconds."""
+
+    holder: str
+    visibility_s: float | None = None
+    """None: as the queue's settings say."""
+    wait_s: float = 0.0
+    most: int = 1
+    idempotency_key: str | None = None
+    request_id: str = ""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A call with an idempotency key that is being answered."""
+
+    task: asyncio.Task[list[Delivery]]
+    terms: tuple[str, float | None, int]
+    alive: list[Callable[[], bool]] = field(default_factory=list)
+
+
+class _NotWaiting(Exception):
+    """The job has been delivered, ended or removed since it was found."""
+
+
+class Jobs:
+    """All jobs of one gateway. All methods belong to one event loop."""
+
+    def __init__(self, leases: Leases, store: Store, clock: Clock, rules: QueueRules) -> None:
+        self._leases = leases
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._queues: dict[str, Queue] = {}
+        self._running: dict[FencingKey, Job] = {}
+        """What is delivered, by key, as far as its delivery has not run out."""
+        self._asked: dict[tuple[str, str], _Asked] = {}
+        self._turns = Turns()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._due: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        self._offset_s = 0.0
+        self._stopped = False
+        self.counts: Counter[str] = Counter()
+        """What has happened: submitted, delivered, lapsed, undelivered, released, failed, dead, reopened."""
+        leases.on_end.append(self._ended)
+
+    async def start(self) -> None:
+        """What an earlier run has left running comes back when its time is over, or at once if it is held no more; what
+        it has left delayed, in its time. Raises `StoreUnavailable`, `TryAgain`."""
+        # Steps of the wall clock during a run are not followed: a delay is as long as it was said to be.
+        self._offset_s = self._clock.wall() - self._clock.monotonic()
+        after = ""
+        while jobs := await self._store.jobs.running(after, READ_AT_ONCE):
+            after = jobs[-1].key
+            for job in jobs:
+                key = FencingKey(job.key)
+                self._running[key] = job
+                lease = await self._leases.lease_of(key)
+                if lease is None or lease.token != job.token:
+                    self._ended(key, Token(job.token), EventKind.SEALED)
+        await self._look_for_due()
+
+    async def stop(self) -> None:
+        """Nobody waits for a job any more, and nothing is looked after."""
+        self.drain()
+        if self._due is not None:
+            self._due.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Workers that wait are told that there is nothing."""
+        self._stopped = True
+        for queue in self._queues.values():
+            queue.dismiss()
+
+    @property
+    def waiting(self) -> int:
+        """How many workers wait for a job now."""
+        return sum(len(queue.workers) for queue in self._queues.values())
+
+    @property
+    def running(self) -> int:
+        """How many jobs are delivered now."""
+        return len(self._running)
+
+    # --- submit and look --------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        queue: str,
+        key: FencingKey,
+        *,
+        payload: str | None = None,
+        priority: int = 0,
+        delay_s: float = 0.0,
+        deduplicate: bool = True,
+    ) -> tuple[Job, bool]:
+        """The job of `key`, and whether it is new. `payload` is JSON text. One that the queue has already, or that is
+        done, is answered as it is: with `deduplicate` False it is refused, and one of another queue always. Raises
+        `UnknownQueue`, `JobExists`, `StoreUnavailable`."""
+        self._rules.of(queue)
+        new = Job(key, queue, priority=priority, payload=payload, submitted_at=self._clock.wall())
+        if delay_s:
+            new = replace(new, state=JobState.DELAYED, available_at=self._now() + delay_s)
+        change = await self._store.jobs.submit(new)
+        job = change.job
+        assert job is not None, "a completed key has a job"
+        if change.done:
+            self.counts["submitted"] += 1
+            self._returned(job)
+        elif not deduplicate or job.queue not in (None, queue):
+            raise JobExists(job)
+        return job, change.done
+
+    async def job(self, key: FencingKey) -> Job:
+        """Raises `NoJob`, `StoreUnavailable`."""
+        job = await self._store.jobs.job(key)
+        if job is None:
+            raise NoJob(key)
+        return job
+
+    async def lease_of(self, job: Job) -> Lease | None:
+        """The lease that a job runs under. Raises `TryAgain`."""
+        if job.state is not JobState.RUNNING:
+            return None
+        lease = await self._leases.lease_of(FencingKey(job.key))
+        return lease if lease is not None and lease.token == job.token else None
+
+    async def listed(self, queue: str | None, state: JobState | None, after: str, limit: int) -> list[Job]:
+        """Jobs by key. Raises `StoreUnavailable`."""
+        return await self._store.jobs.jobs(queue, state, after, limit)
+
+    async def lengths(self) -> list[QueueLength]:
+        """All queues that have jobs. Raises `StoreUnavailable`."""
+        return await self._store.jobs.queues()
+
+    def rule_of(self, queue: str) -> QueueRule:
+        """Raises `UnknownQueue`."""
+        return self._rules.of(queue)
+
+    # --- receive ----------------------------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        queue: str,
+        wish: Wish,
+        *,
+        alive: Callable[[], bool] = lambda: True,
+        may_have: Callable[[str], bool] | None = None,
+    ) -> list[Delivery]:
+        """Jobs, as soon as there is one, at most `wish.most`; none if there is none for `wish.wait_s`. Asked again with
+        the same idempotency key, the same jobs, as long as they are held. `alive` says whether there is still somebody
+        to be told, `may_have` which keys he may use. Raises `UnknownQueue`, `RepeatedReceive`, `TryAgain`
+        (HandoverPending: ask again), `StoreUnavailable`."""
+        rule = self._rules.of(queue)
+        if wish.idempotency_key is None:
+            return await self._receive(queue, rule, wish, self._clock.nonce(), alive, may_have)
+        this, terms = (queue, wish.idempotency_key), (wish.holder, wish.visibility_s, wish.most)
+        asked = self._asked.get(this)
+        if asked is None:
+            alives = [alive]
+
+            def any_alive() -> bool:
+                return any(one() for one in alives)
+
+            delivery = f"{queue}/{wish.idempotency_key}"
+            task = self._spawn(self._receive(queue, rule, wish, delivery, any_alive, may_have))
+            asked = self._asked[this] = _Asked(task, terms, alives)
+            task.add_done_callback(lambda done: self._answered(this, done))
+        elif asked.terms != terms:
+            raise RepeatedReceive
+        else:
+            asked.alive.append(alive)
+        return await asyncio.shield(asked.task)
+
+    def _answered(self, this: tuple[str, str], task: asyncio.Task[list[Delivery]]) -> None:
+        self._asked.pop(this, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told; nobody may have
+
+    async def _receive(
+        self,
+        name: str,
+        rule: QueueRule,
+        wish: Wish,
+        delivery: str,
+        alive: Callable[[], bool],
+        may_have: Callable[[str], bool] | None,
+    ) -> list[Delivery]:
+        if wish.idempotency_key is not None and (again := await self._again(delivery, wish)):
+            return again
+        deadline = self._clock.monotonic() + wish.wait_s
+        queue = self._queue(name)
+        while not self._stopped:
+            first = await queue.take(deadline - self._clock.monotonic(), alive, may_have)
+            if first is None:
+                break
+            places = [first, *queue.take_more(wish.most - 1, may_have)]
+            # A caller that goes away must not leave half a delivery behind.
+            deliveries = await asyncio.shield(self._spawn(self._deliver(queue, places, rule, wish, delivery)))
+            if deliveries is None:
+                continue
+            if wish.idempotency_key is None and not alive():
+                await self._recall(deliveries)
+            return deliveries
+        if queue.idle and self._queues.get(name) is queue:
+            del self._queues[name]
+        return []
+
+    async def _again(self, delivery: str, wish: Wish) -> list[Delivery]:
+        """What an earlier call of the same idempotency key was given, as far as it is still held."""
+        held = []
+        for job in await self._store.jobs.delivered_by(delivery):
+            fence = await self._store.fence(job.key)
+            if fence.held is not None and fence.held.token == job.token:
+                if fence.held.holder != wish.holder:
+                    raise RepeatedReceive
+                held.append(job)
+        return await self._told(held, wish) if held else []
+
+    async def _deliver(
+        self, queue: Queue, places: Sequence[Place], rule: QueueRule, wish: Wish, delivery: str
+    ) -> list[Delivery] | None:
+        """None where nothing of it can be delivered now."""
+        takes = (self._take(queue, place, rule, wish, delivery) for place in places)
+        taken = await asyncio.gather(*takes, return_exceptions=True)
+        jobs = [job for job in taken if isinstance(job, Job)]
+        if jobs:
+            return await self._told(jobs, wish)
+        for outcome in taken:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return None
+
+    async def _recall(self, deliveries: Sequence[Delivery]) -> None:
+        """There is nobody any more to be told, and nobody can ask again."""
+        for one in deliveries:
+            with suppress(LeaseError, NotDelivered, FenceError):
+                await self.release(one.lease.key, one.lease.token)
+
+    async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:
+        """Have the job delivered to this worker; None where that cannot be now."""
+        key = FencingKey(place.key)
+        delivered: Job | None = None
+
+        async def call(_: FencingKey, wanted: GrantWanted, event: Event) -> Granted:
+            nonlocal delivered
+            change = await self._store.jobs.deliver(key, wanted, event)
+            if change.done and change.job is not None:
+                delivered = self._running[key] = change.job
+            elif change.job is None or change.job.state is not JobState.WAITING:
+                raise _NotWaiting
+            return Granted(change.fence, change.fence.floor if change.done else 0)
+
+        visibility_s = rule.visibility_s if wish.visibility_s is None else wish.visibility_s
+        try:
+            await self._leases.take(
+                key,
+                wish.holder,
+                visibility_s,
+                grant_id=delivery,
+                call=call,
+                repeatable=wish.idempotency_key is not None,
+                request_id=wish.request_id,
+            )
+        except _NotWaiting:
+            queue.decided(key)
+            return None
+        except HeldByAnother as held:
+            # Leased without the queue: the others do not wait for that.
+            self._later(held.free_in_s or AGAIN_S, queue.put_back, place)
+            return None
+        except LeaseError as error:
+            _log.warning("job-not-deliverable", fence_key=key, reason=error.message)
+            queue.decided(key)
+            return None
+        except BaseException:
+            queue.put_back(place)
+            raise
+        assert delivered is not None, "what has been granted has been delivered"
+        queue.decided(key)
+        self.counts["delivered"] += 1
+        return delivered
+
+    async def _told(self, jobs: Sequence[Job], wish: Wish) -> list[Delivery]:
+        """Await the hand-overs: those that are complete soon are answered, or else the first that is. Of the others the
+        leases know that they are pending. Raises `TryAgain` where none is complete in time."""
+        tasks = {job.key: asyncio.ensure_future(self._confirm(job, wish)) for job in jobs}
+        pending = set(tasks.values())
+        try:
+            ready: list[Delivery] = []
+            first = True
+            while pending and not ready:
+                when = asyncio.ALL_COMPLETED if first else asyncio.FIRST_COMPLETED
+                _, pending = await asyncio.wait(pending, timeout=READY_S if first else None, return_when=when)
+                first = False
+                ready = [task.result() for task in tasks.values() if task.done() and not task.exception()]
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        errors = [error for task in tasks.values() if not task.cancelled() and (error := task.exception())]
+        if not ready and errors:
+            again = [error for error in errors if isinstance(error, TryAgain)]
+            if again:
+                raise again[0]
+            if not all(isinstance(error, LeaseError) for error in errors):
+                raise errors[0]
+        return ready
+
+    async def _confirm(self, job: Job, wish: Wish) -> Delivery:
+        lease = await self._leases.confirm(FencingKey(job.key), Token(job.token), request_id=wish.request_id)
+        return Delivery(job, lease)
+
+    # --- keep, and give back ------------------------------------------------------------------------------------
+
+    async def extend(
+        self, key: FencingKey, token: Token, visibility_s: float | None = None, request_id: str = ""
+    ) -> Lease:
+        """Its time (or `visibility_s`) from now on. A delivery that has run out and that nobody has replaced goes on.
+        Raises `LeaseError`, `Malformed` (TokenNotIssued), `TryAgain`, `StoreUnavailable`."""
+        lease = await self._leases.renew(key, token, ttl_s=visibility_s, request_id=request_id)
+        running = self._running.get(key)
+        if running is None or running.token != token:
+            async with self._turns.of(key):
+                change = await self._store.jobs.renew(key, token)
+                if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
+                    self._running[key] = change.job
+        return lease
+
+    async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
+        """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
+        `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`."""
+        at = self._now() + delay_s if delay_s else 0.0
+        return await self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
+
+    async def fail(
+        self, key: FencingKey, token: Token, error: str = "", *, retry: bool = True, delay_s: float | None = None
+    ) -> Job:
+        """The attempt has failed: there is another, later, unless it was the last or `retry` is False. Raises as
+        `release` does."""
+
+        async def call(queue: str | None) -> JobChange:
+            policy = self._rules.policy(queue)
+            return await self._store.jobs.fail(
+                key, token, policy, now=self._now(), error=error, retry=retry, delay_s=delay_s
+            )
+
+        return await self._give_up(key, token, "failed", call)
+
+    async def _give_up(
+        self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
+    ) -> Job:
+        running = self._running.get(key)
+        job = running if running is not None and running.token == token else await self._store.jobs.job(key)
+        change: JobChange | None = None
+
+        async def seal() -> Fence:
+            nonlocal change
+            change = await call(None if job is None else job.queue)
+            return change.fence
+
+        async with self._turns.of(key):
+            await self._leases.end(key, token, seal)
+        assert change is not None
+        if not change.done or change.job is None:
+            raise NotDelivered(key, token)
+        self._running.pop(key, None)
+        self.counts[how] += 1
+        self._returned(change.job)
+        return change.job
+
+    def completed(self, key: FencingKey) -> None:
+        """The job is done, by whatever way."""
+        self._running.pop(key, None)
+
+    # --- again ------------------------------------------------------------------------------------------------
+
+    async def reopen(self, key: FencingKey, reason: str) -> Job | None:
+        """Have a completed or dead job done again; None where it belonged to no queue, so that the key is as if it had
+        never been completed. Raises `NoJob`, `NotEnded`, `StoreUnavailable`."""
+        change = await self._store.jobs.reopen(key, reason)
+        if not change.done:
+            if change.job is None:
+                raise NoJob(key)
+            raise NotEnded(change.job)
+        self.counts["reopened"] += 1
+        _log.warning("job-reopened", fence_key=key, reason=reason)
+        if change.job is not None:
+            self._returned(change.job)
+        return change.job
+
+    async def redrive(self, queue: str, reason: str, limit: int) -> int:
+        """Reopen dead jobs of a queue, at most `limit`; answers how many. Raises `StoreUnavailable`."""
+        reopened, after = 0, ""
+        while reopened < limit:
+            dead = await self._store.jobs.jobs(queue, JobState.DEAD, after, min(limit - reopened, READ_AT_ONCE))
+            if not dead:
+                break
+            after = dead[-1].key
+            outcomes = await asyncio.gather(
+                *(self.reopen(FencingKey(job.key), reason) for job in dead), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, NoJob | NotEnded):
+                    raise outcome
+            reopened += sum(not isinstance(outcome, BaseException) for outcome in outcomes)
+        return reopened
+
+    # --- what happens by itself -------------------------------------------------------------------------------
+
+    def _ended(self, key: FencingKey, token: Token, how: EventKind) -> None:
+        """A lease has ended that its holder has not given up."""
+        job = self._running.get(key)
+        if job is None or job.token != token:
+            return
+        del self._running[key]
+        self._spawn(self._lapse(key, job, how))
+
+    async def _lapse(self, key: FencingKey, job: Job, how: EventKind) -> None:
+        token = Token(job.token)
+        while True:
+            try:
+                async with self._turns.of(key):
+                    lease = await self._leases.lease_of(key)
+                    if lease is not None and lease.token == token and lease.expires_in_s > 0:
+                        self._running[key] = job  # its holder has been heard of meanwhile
+                        return
+                    if how in (EventKind.LAPSED, EventKind.RELEASED):
+                        later = self._now() + UNDELIVERED_S if how is EventKind.LAPSED else 0.0
+                        change = await self._store.jobs.undeliver(key, token, later)
+                    else:
+                        change = await self._store.jobs.lapse(key, token, self._rules.policy(job.queue))
+                break
+            except (StoreUnavailable, FenceError) as error:
+                _log.warning("job-not-returned", fence_key=key, token=token, reason=str(error))
+                await asyncio.sleep(AGAIN_S)
+        if change.done and change.job is not None:
+            self.counts[_COUNTED.get(how, "lapsed")] += 1
+            self._returned(change.job)
+
+    def _returned(self, job: Job) -> None:
+        """The job waits, is delayed, or is dead."""
+        assert job.queue is not None
+        if job.state is JobState.WAITING:
+            if (queue := self._queues.get(job.queue)) is not None:
+                queue.add(Place(-job.priority, job.serial, job.key))
+        elif job.state is JobState.DELAYED:
+            self._look_at(job.available_at)
+        elif job.state is JobState.DEAD:
+            self.counts["dead"] += 1
+            _log.warning("job-dead", fence_key=job.key, queue=job.queue, attempts=job.attempts, error=job.error)
+
+    def _look_at(self, at: float) -> None:
+        """Look for jobs whose delay is over, at that moment or earlier."""
+        if self._stopped or (self._due is not None and self._due_at <= at):
+            return
+        if self._due is not None:
+            self._due.cancel()
+        wait_s = max(at - self._now(), MIN_WAIT_S)
+        self._due_at = at
+        self._due = asyncio.get_running_loop().call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._due = None
+        self._spawn(self._look_for_due())
+
+    async def _look_for_due(self) -> None:
+        try:
+            jobs = await self._store.jobs.due(self._now(), DUE_AT_ONCE)
+            for job in jobs:
+                self._returned(job)
+            at = await self._store.jobs.next_due()
+        except StoreUnavailable as error:
+            _log.warning("delayed-jobs-not-looked-for", reason=str(error))
+            at = self._now() + AGAIN_S
+        if at is not None:
+            self._look_at(at)
+
+    def _now(self) -> float:
+        """Seconds since the epoch, by a clock that makes no steps."""
+        return self._clock.monotonic() + self._offset_s
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = Queue(partial(self._store.jobs.waiting, name))
+        return queue
+
+    def _later(self, wait_s: float, call: Callable[[Place], None], place: Place) -> None:
+        asyncio.get_running_loop().call_later(max(wait_s, MIN_WAIT_S), call, place)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,211 @@
+"""Queues: which there are, the jobs that wait in each, and the workers that wait for them.
+
+The store keeps the whole line; here is its first part, so that a delivery costs the same however long the line is, and
+so that nobody has to look again and again whether something has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from gateway.core.job import RetryPolicy
+from gateway.service.job_errors import UnknownQueue
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.job_base import Place
+
+READ_AT_ONCE = 256
+MOST_READ = 65536
+"""How far the line is searched for a worker who may not have every key."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """The settings of queues. Times in seconds."""
+
+    name: str = "*"
+    """A shell pattern."""
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    visibility_s: float = 60.0
+
+
+class QueueRules:
+    """The first that matches a queue holds. Without any, every queue exists, with the defaults."""
+
+    def __init__(self, rules: tuple[QueueRule, ...] = ()) -> None:
+        self._rules = rules
+
+    def of(self, queue: str) -> QueueRule:
+        """Raises `UnknownQueue`."""
+        if not self._rules:
+            return QueueRule()
+        for rule in self._rules:
+            if fnmatchcase(queue, rule.name):
+                return rule
+        raise UnknownQueue(queue, [rule.name for rule in self._rules])
+
+    def policy(self, queue: str | None) -> RetryPolicy:
+        """How often jobs are tried; of a queue that the settings no longer name, by the defaults."""
+        try:
+            return self.of(queue or "").policy
+        except UnknownQueue:
+            return RetryPolicy()
+
+
+def _everything(key: str) -> bool:
+    return True
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """One who waits for a job."""
+
+    given: asyncio.Future[Place | None]
+    alive: Callable[[], bool]
+    """False once there is nobody any more to be told."""
+    may_have: Callable[[str], bool] = _everything
+
+
+class Queue:
+    """One queue. All methods belong to one event loop."""
+
+    def __init__(self, read: Callable[[int], Awaitable[list[Place]]]) -> None:
+        """`read` gives so many of the first jobs in line."""
+        self._read = read
+        self._first: list[Place] = []
+        self._is_all = False
+        """Nobody stands in line behind `_first`."""
+        self._limit = READ_AT_ONCE
+        self._taken: set[str] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._added: list[Place] = []
+        """Since the reading began."""
+        self._gone: set[str] = set()
+        """Taken and decided since the reading began."""
+        self.workers: dict[Worker, None] = {}
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing here that the store does not know."""
+        return not self.workers and not self._taken and self._reading is None
+
+    async def take(
+        self, timeout_s: float, alive: Callable[[], bool], may_have: Callable[[str], bool] | None = None
+    ) -> Place | None:
+        """The first job in line that this worker may have, after waiting for one at most `timeout_s`; None if there is
+        none. It stands in line no more, until it is `decided` or `put_back`. Raises `StoreUnavailable`."""
+        loop = asyncio.get_running_loop()
+        worker = Worker(loop.create_future(), alive, may_have or _everything)
+        self.workers[worker] = None
+        timer = None
+        try:
+            self._match()
+            if not worker.given.done() and timeout_s <= 0:
+                while self._reading is not None and not worker.given.done():
+                    await asyncio.wait([self._reading])
+                if not worker.given.done():
+                    return None
+            elif not worker.given.done():
+                timer = loop.call_later(timeout_s, _give_up, worker.given)
+            return await worker.given
+        except asyncio.CancelledError:
+            given = worker.given
+            if given.done() and not given.cancelled() and given.exception() is None and (place := given.result()):
+                self.put_back(place)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self.workers.pop(worker, None)
+
+    def dismiss(self) -> None:
+        """Tell all workers that there is nothing."""
+        for worker in self.workers:
+            _give_up(worker.given)
+
+    def take_more(self, count: int, may_have: Callable[[str], bool] | None = None) -> list[Place]:
+        """At most `count` further jobs, as far as they are known: nobody is waited for."""
+        if self.workers:
+            return []
+        places = [place for place in self._first if may_have is None or may_have(place.key)][:count]
+        for place in places:
+            self._first.remove(place)
+            self._taken.add(place.key)
+        return places
+
+    def add(self, place: Place) -> None:
+        """A job has come to wait, or waits again."""
+        if place.key in self._taken:
+            return  # a reading has found it before
+        self._gone.discard(place.key)
+        if self._reading is not None:
+            self._added.append(place)
+        if self._is_all or (self._first and place < self._first[-1]):
+            at = bisect_left(self._first, place)
+            if self._first[at : at + 1] != [place]:
+                self._first.insert(at, place)
+            if len(self._first) > 2 * self._limit:
+                del self._first[self._limit :]
+                self._is_all = False
+        self._match()
+
+    def put_back(self, place: Place) -> None:
+        """A job that was taken waits on."""
+        self._taken.discard(place.key)
+        self.add(place)
+
+    def decided(self, key: str) -> None:
+        """A job that was taken waits no more."""
+        self._taken.discard(key)
+        if self._reading is not None:
+            self._gone.add(key)
+
+    def _match(self) -> None:
+        """Give what stands in line to those who wait, in the order of both."""
+        for worker in list(self.workers):
+            if not self._first:
+                break
+            place = next((place for place in self._first if worker.may_have(place.key)), None)
+            if place is None:
+                continue
+            del self.workers[worker]
+            if worker.given.done():
+                continue
+            if not worker.alive():
+                worker.given.set_result(None)
+                continue
+            self._first.remove(place)
+            self._taken.add(place.key)
+            worker.given.set_result(place)
+        if self.workers and not self._is_all and self._reading is None:
+            if self._first:  # none of which they may have
+                if self._limit >= MOST_READ:
+                    return
+                self._limit *= 2
+            self._reading = asyncio.ensure_future(self._refill())
+
+    async def _refill(self) -> None:
+        self._added, self._gone = [], set()
+        limit = self._limit + len(self._taken)
+        try:
+            places = await self._read(limit)
+        except StoreUnavailable as error:
+            self._reading = None
+            for worker in list(self.workers):
+                if not worker.given.done():
+                    worker.given.set_exception(error)
+            self.workers.clear()
+            return
+        self._reading = None
+        out = self._taken | self._gone
+        self._first = sorted({place for place in (*places, *self._added) if place.key not in out})
+        self._is_all = len(places) < limit
+        self._match()
+
+
+def _give_up(given: asyncio.Future[Place | None]) -> None:
+    if not given.done():
+        given.set_result(None)
