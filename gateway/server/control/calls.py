@@ -89,6 +89,8 @@ class Call:
         async def handle(request: web.Request) -> web.StreamResponse:
             return self._answer(await self.handler(**await self._arguments(request, access)))
 
+        if self.method == "GET" and self.role is Role.ANYONE:
+            return web.get(self.path, handle)  # and HEAD, which probes ask
         return web.route(self.method, self.path, handle)
 
     async def _arguments(self, request: web.Request, access: Access) -> dict[str, object]:

@@ -32,7 +32,7 @@ MAX_EXACT = 2**53
 """Every reader of JSON has whole numbers exact up to here."""
 MAX_PAGE = 1000
 MAX_REASON_CHARACTERS = 500
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
+_DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class Given(BaseModel):
@@ -81,7 +81,17 @@ def moment(seconds: float) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else None
 
 
+def _whole(given: object) -> object:
+    """JSON has one kind of number: 5.0 is 5 (JSON Schema 2020-12, 6.1.1). Not where it may have been another before."""
+    return int(given) if isinstance(given, float) and given.is_integer() and abs(given) < MAX_EXACT else given
+
+
+WHOLE = BeforeValidator(_whole)
+"""For a whole number in a body."""
+
+
 def _token(given: object) -> Token:
+    given = _whole(given)
     if isinstance(given, bool) or not isinstance(given, int | str):
         raise PydanticCustomError(Reason.TOKEN_INVALID.value, "must be a whole number, or a string of digits")
     try:
@@ -190,12 +200,12 @@ ReasonGiven = TypeAliasType(
 # --- queries
 
 
-def _whole(text: object) -> object:
+def _read(text: object) -> object:
     """What a query writes in digits; anything else stays text, which is no number."""
-    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else text
+    return int(text) if isinstance(text, str) and _DIGITS.fullmatch(text) else text
 
 
-DIGITS = BeforeValidator(_whole)
+DIGITS = BeforeValidator(_read)
 """For a whole number in a query."""
 
 

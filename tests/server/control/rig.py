@@ -28,6 +28,7 @@ from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.telemetry import Telemetry
+from tests.server.control.contract import conforms
 
 WORKER, OPERATOR, OTHER = "worker-secret", "operator-secret", "other-secret"
 TOKENS = (
@@ -75,8 +76,10 @@ def headers(bearer: str | None) -> dict[str, str]:
 
 
 async def told(answer: ClientResponse) -> tuple[int, Any]:
-    """Status and document; an error must be a problem (RFC 9457), all else JSON."""
+    """Status and document; an error must be a problem (RFC 9457), all else JSON, and both as the gateway's own document
+    promises."""
     body = await answer.json(content_type=None)
+    conforms(answer.method, answer.url.raw_path, answer.status, answer.content_type, body)
     if answer.status < 400 or answer.url.path == "/readyz":
         assert answer.content_type == "application/json"
     else:

@@ -56,7 +56,14 @@ async def test_tokens_past_what_json_readers_have_exact_are_strings(
     assert (await listener.get("/v1/fences/k/events"))[1]["events"][0]["token"] == shown
 
 
-@pytest.mark.parametrize("token", [0, -1, 2**63, 1.0, 1e3, True, None, "", "01", "+1", " 1", "１", [1], {}])
+async def test_a_number_is_a_number(listener: Listener) -> None:
+    """JSON knows no integers apart: 5.0 is 5, as its schemas say, up to where readers have them exact."""
+    body = b'{"token": 5.0}'
+    assert await listener.post("/v1/fences/k/check", body) == (200, {"key": "k", "token": 5, "floor": 5})
+    assert (await listener.post("/v1/fences/k/check", {"token": 2.0**53 - 1}))[1]["floor"] == 2**53 - 1
+
+
+@pytest.mark.parametrize("token", [0, -1, 2**63, 1.5, 2.0**53, 1e300, True, None, "", "01", "+1", " 1", "１", [1], {}])
 async def test_a_bad_token(listener: Listener, token: object) -> None:
     """What is no token is 400 TokenInvalid and raises nothing."""
     status, problem = await listener.post("/v1/fences/k/check", {"token": token})

@@ -18,6 +18,7 @@ from gateway.stores.sqlite import SqliteStore
 from gateway.upstream.base import Capabilities, UpstreamRequest
 from gateway.upstream.memory import MemoryUpstream
 from gateway.upstream.probe import FixedCapabilities
+from tests.server.control.contract import conforms
 from tests.server.rig import BUCKET, Rig, rule, running
 
 JOB = rule("renders/{job}/**", "{job}")
@@ -30,7 +31,9 @@ async def ask(rig: Rig, method: str, path: str, bearer: str | None = None) -> tu
     url = f"http://127.0.0.1:{rig.gateway.control_port}{path}"
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     async with aiohttp.ClientSession() as session, session.request(method, url, headers=headers) as answer:
-        return answer.status, await answer.json(content_type=None)
+        document = await answer.json(content_type=None)
+        conforms(method, answer.url.raw_path, answer.status, answer.content_type, document)
+        return answer.status, document
 
 
 async def rebuilt(rig: Rig) -> Any:
