@@ -190,8 +190,12 @@ class Courier:
     async def _take_up(self) -> None:
         """Have the heads of all keys at hand, as far as there is room."""
         while self._unread and len(self._heads) < MAX_HEADS:
-            self._unread = False
-            rows = await self._outbox.waiting(self.webhook, self._read_to, PAGE)
+            self._unread = False  # what arrives from here on says so
+            try:
+                rows = await self._outbox.waiting(self.webhook, self._read_to, PAGE)
+            except StoreUnavailable:
+                self._unread = True
+                raise
             for row in rows:
                 head = self._heads.get(row.event.key)
                 if head is None:
@@ -228,6 +232,9 @@ class Courier:
                 head.dropped = True
                 if not head.running and head not in self._finished:
                     del self._heads[key]
+        self._fresh = deque(head for head in self._fresh if not head.dropped)
+        self._later = [entry for entry in self._later if not entry[2].dropped]
+        heapq.heapify(self._later)
         # What follows them has been read and forgotten.
         self._read_to, self._unread = min(self._read_to, dropped.up_to), True
 
@@ -243,7 +250,7 @@ class Courier:
             self._retrying += head.attempts > 0
             task = asyncio.create_task(self._deliver(head))
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._ended)
 
     @property
     def _at_a_time(self) -> int:
@@ -255,20 +262,16 @@ class Courier:
         return self._retrying < max(1, self._pace.at_a_time // 2)
 
     def _next(self, now: float) -> _Head | None:
-        """New ones and those that failed take turns."""
-        self._skip_dropped()
+        """New ones and those that failed take turns. To a receiver that is down the newest goes first: what it chokes
+        on may be all that is old."""
         due = bool(self._later) and self._later[0][0] <= now and self._may_retry
         if due and (self._turn_of_later or not self._fresh):
             self._turn_of_later = False
             return heapq.heappop(self._later)[2]
         self._turn_of_later = True
-        return self._fresh.popleft() if self._fresh else None
-
-    def _skip_dropped(self) -> None:
-        while self._fresh and self._fresh[0].dropped:
-            self._fresh.popleft()
-        while self._later and self._later[0][2].dropped:
-            heapq.heappop(self._later)
+        if not self._fresh:
+            return None
+        return self._fresh.pop() if self.down else self._fresh.popleft()
 
     def _pause_s(self) -> float | None:
         """Until there is something to do that nobody will tell of; None: there is nothing."""
@@ -300,7 +303,10 @@ class Courier:
         finally:
             head.running = False
             self._retrying -= retried
-            self._more.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._more.set()
 
     def _was_taken(self, head: _Head) -> None:
         self.taken += 1
