@@ -305,6 +305,24 @@ class FencingSettings(Section):
     """How long a repeated CompleteMultipartUpload is answered as the first one was."""
 
 
+class LeaseSettings(Section):
+    """Leases, which the gateway itself gives out (docs/leases.md)."""
+
+    max_ttl_s: Seconds = 3600
+    """The longest time that a lease may be asked for; it lasts as long as it is renewed."""
+    max_wait_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 60
+    """The longest that a call waits in line; one that asks for longer is answered after this."""
+    max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10000
+    """How many may wait in line at a time; more are answered 503."""
+    lock_delay_s: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 0
+    """How long nobody is granted a key whose lease has run out, for effects that look at no token; not after a
+    release."""
+    max_renewals: Annotated[int, Field(ge=0)] | None = None
+    """How often a lease may be renewed."""
+    max_total_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How long a lease may be held in all, with its renewals."""
+
+
 class ServerSettings(Section):
     """The process."""
 
@@ -437,6 +455,7 @@ class Settings(Section):
     upstream: UpstreamSettings = UpstreamSettings()
     store: StoreSettings = StoreSettings()
     fencing: FencingSettings = FencingSettings()
+    lease: LeaseSettings = LeaseSettings()
     server: ServerSettings = ServerSettings()
     client: Annotated[tuple[ClientSettings, ...], Field(strict=False)] = ()
     api_token: Annotated[tuple[ApiTokenSettings, ...], Field(strict=False)] = ()

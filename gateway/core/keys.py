@@ -254,6 +254,9 @@ class Ruleset:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
 
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
     def map(self, bucket: str, object_key: str) -> Mapping:
         """What the rules say of an object. Raises `Malformed` (KeyInvalid) where the rule's template gives no
         valid key for it."""

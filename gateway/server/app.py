@@ -6,21 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from gateway.clock import Clock, SystemClock
 from gateway.core.errors import FenceError, TryAgain
-from gateway.core.keys import Ruleset
+from gateway.core.keys import FencingKey, Ruleset
+from gateway.core.outputs import output_of
 from gateway.s3.xml import error_code, texts_of
 from gateway.server.body import Progress
 from gateway.server.clients import Client, Clients
 from gateway.server.control.access import ApiToken
 from gateway.server.control.application import Control
 from gateway.server.control.buckets import BucketCalls
-from gateway.server.control.credentials import CredentialCalls
+from gateway.server.control.credentials import CredentialCalls, credentials_of
 from gateway.server.control.health import Readiness
+from gateway.server.control.leases import LeaseCalls, LeaseMetrics
 from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
@@ -28,6 +31,7 @@ from gateway.server.sessions import Issuer, Sessions
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
 from gateway.service.fences import Fences
+from gateway.service.leases import Leases, LeaseTerms
 from gateway.service.listings import MAX_LIST_BYTES
 from gateway.service.objects import Objects
 from gateway.service.rebuild import Rebuilds
@@ -75,6 +79,9 @@ class Parts:
     """Who is told what, and the way there."""
     clock: Clock = field(default_factory=SystemClock)
     timing: Timing = field(default_factory=Timing)
+    leases: LeaseTerms = field(default_factory=LeaseTerms)
+    max_lease_ttl_s: float = 3600
+    max_lease_wait_s: float = 60
     limits: Limits = field(default_factory=Limits)
     backends: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Stop what the gateway stands on, in this order: the embedded store, the credentials."""
@@ -143,6 +150,8 @@ class Gateway:
             parts.clock,
             parts.session_lifetime_s,
         )
+        self.leases = Leases(self.fences, parts.leases)
+        self.telemetry.registry.register(LeaseMetrics(self.leases))
         self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
         self.telemetry.registry.register(WebhookMetrics(self.webhooks))
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
@@ -161,6 +170,13 @@ class Gateway:
             host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
+        leases = LeaseCalls(
+            self.leases,
+            max_ttl_s=parts.max_lease_ttl_s,
+            max_wait_s=parts.max_lease_wait_s,
+            credentials=partial(credentials_of, self.issuer),
+            output=self._output,
+        )
         buckets = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
         self._control = Control(
             self.fences,
@@ -171,9 +187,11 @@ class Gateway:
             self.uploads.open_of,
             [
                 *buckets.calls(),
+                *leases.calls(),
                 *CredentialCalls(self.issuer, self.fences).calls(),
                 *WebhookCalls(self.webhooks).calls(),
             ],
+            self.leases.lease_of,
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
@@ -182,6 +200,11 @@ class Gateway:
         self._hurried = False
         self.s3_port = 0
         self.control_port = 0
+
+    def _output(self, key: FencingKey) -> str | None:
+        """The object key that the rules give the output of the job."""
+        found = output_of(self._parts.rules, key)
+        return None if found is None else found.key
 
     async def start(self) -> None:
         """Take up the open uploads, and listen. Raises `StoreUnavailable`, `OSError`; then all is closed again."""
@@ -194,6 +217,7 @@ class Gateway:
                 settle_s = parts.timing.settle_s(assembles=not known)
                 self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()
+            await self.leases.start()
             await self.webhooks.start()
             await self._listen()
         except BaseException:
@@ -272,7 +296,8 @@ class Gateway:
             ssl_handshake_timeout=parts.limits.header_timeout_s if tls else None,
         )
         self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
-        self._control_runner = web.AppRunner(self._control.application(), access_log=None)
+        # Who waits in line and goes away must not be granted what he waits for.
+        self._control_runner = web.AppRunner(self._control.application(), access_log=None, handler_cancellation=True)
         await self._control_runner.setup()
         tls = parts.tls.listener("control") if parts.tls else None
         site = web.TCPSite(self._control_runner, *parts.control_address, ssl_context=tls)
@@ -285,6 +310,7 @@ class Gateway:
         parts = self._parts
         self.readiness.reason = "draining"
         self.telemetry.event("draining", running=self.handler.running)
+        self.leases.drain()
         await asyncio.sleep(parts.drain_delay_s)
         if self._s3_listener is not None:
             self._s3_listener.close()
@@ -314,6 +340,7 @@ class Gateway:
         await self.rebuilds.close()
         await self.uploads.stop()
         await self.writes.close()
+        await self.leases.stop()
         await self.webhooks.stop()
         await parts.capabilities.close()
         unsettled = self.fences.unsettled()

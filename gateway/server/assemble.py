@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from gateway.clock import Clock, SystemClock
 from gateway.config import Fault, Settings, is_loopback, split_listen
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
+from gateway.core.lease import Caps
 from gateway.credentials_file import (
     CredentialsFileError,
     make_session_keys,
@@ -26,6 +28,7 @@ from gateway.server.listener import Limits
 from gateway.server.poster import HttpPoster
 from gateway.server.sessions import Sessions
 from gateway.server.tls import Tls, tls_faults
+from gateway.service.leases import LeaseTerms
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Webhook
 from gateway.stores.sqlite import SqliteStore
@@ -77,6 +80,9 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             webhooks=webhooks(settings, tls, clock),
             clock=clock,
             timing=_timing(settings),
+            leases=_lease_terms(settings),
+            max_lease_ttl_s=settings.lease.max_ttl_s,
+            max_lease_wait_s=settings.lease.max_wait_s,
             limits=Limits(
                 max_concurrent_requests=settings.s3.max_concurrent_requests,
                 max_concurrent_requests_per_client=settings.s3.max_concurrent_requests_per_client,
@@ -200,6 +206,12 @@ def rules_digest(settings: Settings) -> str:
     aside = {"max_token_jump", "max_first_token", "output"}
     told = [rule.model_dump(mode="json", exclude=aside) for rule in settings.rule]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _lease_terms(settings: Settings) -> LeaseTerms:
+    lease = settings.lease
+    caps = Caps(lease.max_renewals, math.inf if lease.max_total_s is None else lease.max_total_s)
+    return LeaseTerms(caps, lease.lock_delay_s, lease.max_waiting)
 
 
 def _timing(settings: Settings) -> Timing:

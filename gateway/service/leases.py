@@ -42,6 +42,10 @@ AGAIN_S = 1.0
 """After a store that could not seal a lapsed grant."""
 
 
+LEASE_EVENTS = ("granted", "renewed", "released", "expired", "lapsed", "held", "lost")
+"""What is counted; the last two are calls that were refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
     """What leases may be had."""
@@ -102,7 +106,7 @@ class Leases:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_at = -math.inf
         self.counts: Counter[str] = Counter()
-        """What has happened: granted, renewed, released, expired, lapsed, and what has been refused: held, lost."""
+        """How often each of `LEASE_EVENTS` has happened."""
         self.on_end: list[OnEnd] = []
         """Told, with key and token, of leases that end otherwise than by a call to `end`: EXPIRED (the holder may still
         renew it), LAPSED (he was never told of it), RELEASED, RAISED or SEALED (an operator, or an object with a higher
@@ -360,12 +364,12 @@ class Leases:
             return
         self.counts["released"] += 1
         _log.info("lease-released", fence_key=key, token=token)
+        for tell in self.on_end:
+            tell(key, token, EventKind.RELEASED)
 
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""
-        for tell in self.on_end:
-            tell(key, token, EventKind.RELEASED)
         with self._lines.at(key) as line:
             held = await self._owned(line, token)
             held.ending = True

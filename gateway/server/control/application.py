@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.core.keys import Ruleset
 from gateway.server.control.access import Access, ApiToken
 from gateway.server.control.calls import Call
-from gateway.server.control.fences import FenceCalls
+from gateway.server.control.fences import FenceCalls, LeaseOf, no_lease
 from gateway.server.control.health import HealthCalls, Readiness
 from gateway.server.control.openapi import OpenApiCalls
 from gateway.server.control.problems import problems
@@ -30,14 +30,16 @@ class Control:
         rules: Ruleset,
         open_uploads: Callable[[str], int],
         more: Iterable[Call] = (),
+        lease_of: LeaseOf = no_lease,
     ) -> None:
-        """`open_uploads` tells how many uploads of a key are open, or still to be aborted; `more` are further calls."""
+        """`open_uploads` tells how many uploads of a key are open, or still to be aborted; `more` are further calls;
+        `lease_of` tells who holds a key."""
         self._telemetry = telemetry
         self._access = Access(tokens)
         self.calls: list[Call] = [
             *HealthCalls(fences, telemetry, readiness).calls(),
             *TraceCalls(fences, telemetry, readiness).calls(),
-            *FenceCalls(fences, telemetry, rules, open_uploads).calls(),
+            *FenceCalls(fences, telemetry, rules, open_uploads, lease_of).calls(),
             *more,
         ]
         self.calls += OpenApiCalls(self.calls).calls()

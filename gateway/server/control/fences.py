@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Self
 
 from pydantic import Field
@@ -25,9 +25,17 @@ from gateway.server.control.documents import (
 from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
+from gateway.service.leases import Lease
 from gateway.service.waits import PendingHandOver, UnsettledSend
 from gateway.stores.base import Event, EventKind, Fence
 from gateway.telemetry import Telemetry
+
+LeaseOf = Callable[[FencingKey], Awaitable[Lease | None]]
+
+
+async def no_lease(key: FencingKey) -> None:
+    """Where there are no leases."""
+
 
 # --- what is asked
 
@@ -119,6 +127,7 @@ class FenceShown(Shown):
     sealed: bool
     shadow_floor: TokenShown
     raised_at: MomentShown
+    holder: str | None
 
     @classmethod
     def of(cls, fence: Fence) -> Self:
@@ -129,6 +138,7 @@ class FenceShown(Shown):
             sealed=fence.floor > 0 and fence.sealed_token == fence.floor,
             shadow_floor=fence.shadow_floor,
             raised_at=fence.raised_at,
+            holder=None if fence.held is None else fence.held.holder,
         )
 
 
@@ -139,9 +149,30 @@ class FencePage(Shown):
     next: str | None
 
 
+class LeaseHeldShown(Shown):
+    """The lease on a key: the floor is its token. `pending`: its hand-over is not complete, its time has not begun."""
+
+    token: TokenShown
+    holder: str
+    ttl_s: float
+    expires_in_s: float
+    pending: bool
+
+    @classmethod
+    def of(cls, lease: Lease) -> Self:
+        return cls(
+            token=lease.token,
+            holder=lease.holder,
+            ttl_s=lease.ttl_s,
+            expires_in_s=lease.expires_in_s,
+            pending=lease.pending,
+        )
+
+
 class KeyShown(FenceShown):
     """All that is known of one key."""
 
+    lease: LeaseHeldShown | None
     open_uploads: int
     unsettled: list[SendShown]
     handover: HandoverShown | None
@@ -173,14 +204,20 @@ class FenceCalls:
     """Its handlers."""
 
     def __init__(
-        self, fences: Fences, telemetry: Telemetry, rules: Ruleset, open_uploads: Callable[[str], int]
+        self,
+        fences: Fences,
+        telemetry: Telemetry,
+        rules: Ruleset,
+        open_uploads: Callable[[str], int],
+        lease_of: LeaseOf,
     ) -> None:
-        """`open_uploads` tells how many uploads of a key are open, or still to be aborted."""
+        """`open_uploads` tells how many uploads of a key are open, or still to be aborted; `lease_of` who holds it."""
         self._fences = fences
         self._store = fences.store
         self._telemetry = telemetry
         self._rules = rules
         self._open_uploads = open_uploads
+        self._lease_of = lease_of
 
     def calls(self) -> list[Call]:
         """What each is."""
@@ -193,7 +230,7 @@ class FenceCalls:
                 "POST",
                 f"{of_key}/check",
                 self.check,
-                refuses=("TokenJump", "stale", "HandoverPending"),
+                refuses=("TokenNotIssued", "TokenJump", "stale", "HandoverPending"),
                 headers=(REQUEST_ID,),
             ),
             Call("POST", f"{of_key}/raise", self.raise_floor, Role.OPERATOR, refuses=("stale", "HandoverPending")),
@@ -229,7 +266,7 @@ class FenceCalls:
     async def raise_floor(self, key: KeyGiven, body: Raise) -> KeyShown:
         """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
         self._telemetry.event("operator-raises", fence_key=key, token=body.token, reason=body.reason)
-        live = await self._fences.admit(key, body.token, cause=f"operator: {body.reason}")
+        live = await self._fences.admit(key, body.token, cause=f"operator: {body.reason}", issued=True)
         self._fences.unpin(live)
         return await self._known(key)
 
@@ -272,8 +309,10 @@ class FenceCalls:
         """All that is known of one key."""
         fence = await self._fences.state(key)
         pending = await self._fences.pending_of(key)
+        lease = await self._lease_of(key)
         return KeyShown(
             **FenceShown.of(fence).__dict__,
+            lease=None if lease is None else LeaseHeldShown.of(lease),
             open_uploads=self._open_uploads(key),
             unsettled=[SendShown.of(send) for send in self._fences.unsettled(key)],
             handover=None if pending is None else self._handover(pending, fence),

@@ -8,6 +8,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.server.control.documents import Shown, TokenShown, number
+from gateway.service.lease_errors import Capped, Completed, Held, LeaseError, Lost, Repeated
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import Telemetry
 
@@ -24,15 +25,22 @@ REASONS: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "`Allow` says which methods the path has"),
     "committing": (409, "nothing is in doubt, an answer is still awaited"),
     "lost": (409, "the lease is held no more: `floor` is the token that holds the key, or was given up"),
+    "held": (409, "another holds the lease: `holder`, for `expires_in_s`, unless he renews it"),
+    "limit": (409, "`[lease]` allows no further renewal: the lease ends in `expires_in_s`"),
+    "completed": (409, "the job is done, by `token`; only an operator can have it done again"),
+    "exhausted": (409, "the key's floor is the highest token there is: take another key"),
     "no-backup": (409, "the database is in memory"),
     "no-client": (409, "there are several S3 clients, and this API token names none as its `client`"),
     "not-held": (409, "the named token lies above the floor"),
     "stale": (412, "the token is below the floor, or sealed"),
     "too-large": (413, "the body is above what this call takes"),
     "unsupported-media-type": (415, "the body's Content-Type says that it is no JSON"),
+    "idempotency-key-reused": (422, "this `Idempotency-Key` was sent before with another body"),
     "internal": (500, "a fault of the gateway: its log has the traceback"),
     "HandoverPending": (503, "ask again after `Retry-After`; a floor that was to rise has risen"),
     "StoreUnavailable": (503, "ask again after `Retry-After`"),
+    "Overloaded": (503, "too many wait already: ask again after `Retry-After`"),
+    "Draining": (503, "the gateway is being stopped: ask again after `Retry-After`"),
 }
 """Every `reason`, the status that it comes with, and what it means."""
 _NAMES: dict[Reason, str] = {Reason.STALE_TOKEN: "stale", Reason.SEALED: "stale", Reason.KEY_DENIED: "forbidden"}
@@ -62,6 +70,10 @@ class ProblemShown(Shown):
     reason: str
     key: str = ""
     floor: TokenShown = 0
+    token: TokenShown = 0
+    holder: str = ""
+    expires_in_s: float = 0.0
+    free_in_s: float = 0.0
 
 
 def problems(telemetry: Telemetry) -> Middleware:
@@ -75,6 +87,8 @@ def problems(telemetry: Telemetry) -> Middleware:
             return _answer(error.status, error.reason, error.detail, error.members)
         except FenceError as error:
             return _refusal(error)
+        except LeaseError as error:
+            return _lease_problem(error)
         except StoreUnavailable as error:
             return _answer(503, Reason.STORE_UNAVAILABLE.value, str(error), {}, {"Retry-After": str(RETRY_AFTER_S)})
         except web.HTTPNotFound:
@@ -98,6 +112,30 @@ def _refusal(error: FenceError) -> web.Response:
     status, _ = REASONS.get(reason, (503 if again else 400, ""))
     headers = {"Retry-After": str(max(RETRY_AFTER_S, round(error.retry_after_s or 0)))} if again else {}
     return _answer(status, reason, error.message, members, headers)
+
+
+def _lease_problem(error: LeaseError) -> web.Response:
+    members: dict[str, object] = {"key": error.key}
+    match error:
+        case Held():
+            reason = "held"
+            members |= {"expires_in_s": error.expires_in_s, "free_in_s": error.free_in_s}
+            if error.holder is not None:
+                members["holder"] = error.holder
+        case Lost():
+            reason = "lost"
+            members |= {"token": number(error.token), "floor": number(error.floor)}
+        case Capped():
+            reason = "limit"
+            members |= {"token": number(error.token), "expires_in_s": error.expires_in_s}
+        case Completed():
+            reason = "completed"
+            members["token"] = number(error.token)
+        case Repeated():
+            reason = "idempotency-key-reused"
+        case _:
+            reason = "exhausted"
+    return _answer(REASONS[reason][0], reason, error.message, members)
 
 
 def _answer(

@@ -34,6 +34,8 @@ async def test_a_key_that_nobody_has_used(listener: Listener) -> None:
             "sealed": False,
             "shadow_floor": 0,
             "raised_at": None,
+            "holder": None,
+            "lease": None,
             "open_uploads": 0,
             "unsettled": [],
             "handover": None,
