@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
@@ -15,7 +18,8 @@ from gateway.service.webhooks import Answer
 from gateway.tls import handshake_fault
 
 MAX_ANSWER_BYTES = 4096
-"""So much of an answer is read, and thrown away; where more comes, the connection is closed."""
+REST_S = 1.0
+"""What follows an answer's head is read, so much and so long, and thrown away; then the connection is closed."""
 IDLE_S = 2.0
 """Servers close connections that have been silent for longer, and a post that meets such a close is lost."""
 
@@ -39,7 +43,7 @@ class HttpPoster:
             async with self._opened().post(
                 self._url, headers=headers, data=body, allow_redirects=False, ssl=self._tls() if self._tls else True
             ) as answer:
-                await answer.content.read(MAX_ANSWER_BYTES)
+                await _read_to_end(answer.content)
                 return Answer(answer.status, retry_after_s(answer.headers.get("Retry-After", ""), self._wall()))
         except TimeoutError:
             raise NotTaken(f"it did not answer within {self._timeout_s:g} s") from None
@@ -50,7 +54,8 @@ class HttpPoster:
         except aiohttp.ClientConnectorSSLError as error:
             raise NotTaken(_tls_words(error.os_error)) from None
         except aiohttp.ClientConnectorError as error:
-            why = error.os_error.strerror or type(error.os_error).__name__
+            number = error.os_error.errno
+            why = os.strerror(number) if number else type(error.os_error).__name__
             raise NotTaken(f"no connection to {error.host}:{error.port}: {why}") from None
         except aiohttp.ServerDisconnectedError:
             raise NotTaken("it closed the connection without an answer") from None
@@ -73,6 +78,13 @@ class HttpPoster:
                 trust_env=False,
             )
         return self._session
+
+
+async def _read_to_end(content: aiohttp.StreamReader) -> None:
+    """So that the connection can be used again. The head has said everything: what is wrong here changes nothing."""
+    with suppress(asyncio.IncompleteReadError, TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(REST_S):
+            await content.readexactly(MAX_ANSWER_BYTES)
 
 
 def retry_after_s(text: str, now: float) -> float:
