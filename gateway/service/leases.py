@@ -335,9 +335,13 @@ class Leases:
             if held is not None and held.token == token and held.term is not None:
                 return self._renewed(held, ttl_s)
         with self._lines.at(key) as line:
-            held = await self._owned(line, token)
-            if held.term is None:
-                return await self._confirm(line, held, request_id, None)
+            try:
+                held = await self._owned(line, token)
+                if held.term is None:
+                    return await self._confirm(line, held, request_id, None)
+            except Lost:
+                self.counts["lost"] += 1
+                raise
             return self._renewed(held, ttl_s)
 
     def _renewed(self, held: HeldLease, ttl_s: float | None) -> Lease:
@@ -355,30 +359,34 @@ class Leases:
     async def release(self, key: FencingKey, token: Token, *, request_id: str = "") -> None:
         """Give the lease up: its token is sealed. Given up already: nothing happens. Raises `Lost`, `Malformed`
         (TokenNotIssued), `TryAgain`."""
-        event = Event(key, EventKind.RELEASED, token, token, "", request_id)
-        try:
-            await self.end(key, token, lambda: self._store.seal(key, token, event))
-        except Lost as lost:
-            if not lost.sealed:
+        with self._lines.at(key) as line:
+            try:
+                held = await self._owned(line, token)
+                event = Event(key, EventKind.RELEASED, token, token, held.holder, request_id)
+                await self._end(held, lambda: self._store.seal(key, token, event))
+            except Lost as lost:
+                if lost.sealed:
+                    return
+                self.counts["lost"] += 1
                 raise
-            return
         self.counts["released"] += 1
         _log.info("lease-released", fence_key=key, token=token)
-        for tell in self.on_end:
-            tell(key, token, EventKind.RELEASED)
+        self._tell_end(held, EventKind.RELEASED)
 
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""
         with self._lines.at(key) as line:
-            held = await self._owned(line, token)
-            held.ending = True
-            try:
-                return await self._fences.end(key, token, call)
-            except Refused:
-                raise self._lost(key, token, await self._fences.state(key)) from None
-            finally:
-                held.ending = False
+            return await self._end(await self._owned(line, token), call)
+
+    async def _end(self, held: HeldLease, call: Callable[[], Awaitable[Fence]]) -> Fence:
+        held.ending = True
+        try:
+            return await self._fences.end(held.key, held.token, call)
+        except Refused:
+            raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
+        finally:
+            held.ending = False
 
     async def _owned(self, line: Line, token: Token) -> HeldLease:
         """The lease of `token`, once nobody is about to take it over. Raises `Lost`, `Malformed`, `TryAgain`."""
@@ -430,7 +438,6 @@ class Leases:
         return Lease(held.key, held.token, held.holder, held.ttl_s, left_s, held.term is None)
 
     def _lost(self, key: FencingKey, token: Token, fence: Fence) -> Lost:
-        self.counts["lost"] += 1
         return Lost(key, token, fence.floor, sealed=token == fence.floor == fence.sealed_token)
 
     # --- ends -----------------------------------------------------------------------------------------------

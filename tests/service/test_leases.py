@@ -374,7 +374,7 @@ def test_a_released_lease_is_sealed_and_its_floor_stays() -> None:
         assert (await refusal(d.rig.put(lease.token, b"x"))).reason is Reason.SEALED
         assert await d.rig.floor() == lease.token
         assert d.leases.held == 0
-        assert d.ends == []
+        assert d.ends == [("j", lease.token, EventKind.RELEASED)]
 
     play(main())
 
