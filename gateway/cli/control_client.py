@@ -2,67 +2,50 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import click
-import orjson
 
 from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
+from gateway.client.blocking import SyncGatewayClient
+from gateway.client.engine import Engine
+from gateway.client.errors import Distrusted, Json, Refused, Unreachable
+from gateway.client.transport import checked_api_token, checked_url
 from gateway.config import ConfigError, Settings, split_listen
-from gateway.tls import client_context, handshake_fault, pinned_context
+from gateway.tls import client_context, pinned_context
 from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
 
-TIMEOUT_S = 60.0
-"""Longer than a gateway waits for a hand-over before it answers 503."""
+__all__ = ["ControlClient", "Distrusted", "Json", "Refused", "Unreachable", "configured_client", "control_command"]
+
 MAX_PAGE = 1000
-PIECE_BYTES = 1 << 18
-
-Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """The gateway answered that it does not do this. `problem` is its RFC 9457 document."""
-
-    def __init__(self, problem: Json) -> None:
-        hint = f" (the commands take it from {API_TOKEN_VARIABLE})" if problem.get("status") == 401 else ""
-        super().__init__(problem["detail"] + hint)
-        self.problem = problem
-
-
-class Unreachable(Exception):
-    """No gateway answers there, or it cannot do its work now."""
-
-
-class Distrusted(Unreachable):
-    """Somebody answers there whose certificate does not verify; nothing has been said to him."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the API token to where nobody meant it to go."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
+T = TypeVar("T")
 
 
 class ControlClient:
     """The control API at `url`; an https:// one must satisfy `tls`. Every call raises `Refused` or `Unreachable`."""
 
     def __init__(self, url: str, api_token: str | None, tls: ssl.SSLContext | None) -> None:
-        self.url = url.rstrip("/")
-        self._api_token = api_token
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls), _NoRedirect()
-        )
+        self._api_token = api_token or ""
+        self._tls = tls
+        self.engine = Engine(url, self._api_token, tls, None, 0.0, None)
+        self.url = self.engine.transport.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+    def worker(self, holder: str | None) -> SyncGatewayClient:
+        """A client of the same gateway for who works under leases; it outlasts restarts."""
+        return SyncGatewayClient(self.url, api_token=self._api_token, tls=self._tls, holder=holder)
 
     def fence(self, key: str) -> Json:
         return self._json("GET", _path(key))
@@ -98,17 +81,11 @@ class ControlClient:
         """The log's lines and the key's history as they come, until the gateway ends or `for_s` have passed."""
         asked = {"key": key, "request_id": request_id, "for_s": for_s}
         query = urlencode({name: value for name, value in asked.items() if value is not None})
-        with self._open("GET", f"/v1/trace?{query}", None) as answer:
-            try:
-                for line in answer:
-                    if line.strip():
-                        yield self._document(line)
-            except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"the gateway at {self.url} has ended: {error}") from None
+        return self._each(self.engine.transport.lines(f"/v1/trace?{query}"))
 
     def metrics(self) -> str:
         """Prometheus text."""
-        return self._ask("GET", "/metrics", None).decode()
+        return self._call(self.engine.transport.read("GET", "/metrics")).decode()
 
     def buckets(self) -> Json:
         """Who the gateway is, and which buckets it rules or refuses."""
@@ -123,14 +100,7 @@ class ControlClient:
 
     def backup(self) -> Iterator[bytes]:
         """A copy of the gateway's database, piece by piece."""
-        with self._open("GET", "/v1/backup", None) as answer:
-            try:
-                while piece := answer.read(PIECE_BYTES):
-                    yield piece
-            except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"the answer of {self.url} has broken off: {error}") from None
-            if answer.length:
-                raise Unreachable(f"the answer of {self.url} has broken off")
+        return self._each(self.engine.transport.pieces("/v1/backup"))
 
     def _pages(self, path: str, member: str, cursor: str, limit: int | None, query: dict[str, str]) -> Json:
         items: list[Json] = []
@@ -143,59 +113,20 @@ class ControlClient:
             query = query | {cursor: page["next"]}
 
     def _json(self, method: str, target: str, body: Json | None = None) -> Json:
-        return self._document(self._ask(method, target, body))
+        return self._call(self.engine.transport.json(method, target, body))
 
-    def _ask(self, method: str, target: str, body: Json | None) -> bytes:
-        with self._open(method, target, body) as answer:
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.engine.background.call(coroutine)
+
+    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> T:
+            return await anext(items)
+
+        while True:
             try:
-                return bytes(answer.read())
-            except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"no gateway answers at {self.url}: {self._why(error)}") from None
-
-    def _open(self, method: str, target: str, body: Json | None) -> http.client.HTTPResponse:
-        """The answer, its body still to be read and closed."""
-        headers = {"Accept": "application/json"}
-        if self._api_token:
-            headers["Authorization"] = f"Bearer {self._api_token}"
-        data = None
-        if body is not None:
-            data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        # S310 is about file: and the like; the scheme was checked where the URL came in.
-        request = urllib.request.Request(self.url + target, data, headers, method=method)  # noqa: S310
-        try:
-            return cast("http.client.HTTPResponse", self._opener.open(request, timeout=TIMEOUT_S))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._failure(error.code, error.read()) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            if isinstance(reason, ssl.SSLCertVerificationError):
-                raise Distrusted(f"what answers at {self.url} is not believed: {self._why(error)}") from None
-            raise Unreachable(f"no gateway answers at {self.url}: {self._why(error)}") from None
-
-    def _why(self, error: Exception) -> object:
-        why = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(why, ssl.SSLError):
-            return handshake_fault(why, f"--ca-bundle, or {CA_VARIABLE}")
-        if self.url.startswith("http:") and isinstance(error, http.client.HTTPException):
-            return f"{why}. Does it speak https:// there?"
-        return why
-
-    def _failure(self, status: int, body: bytes) -> Refused | Unreachable:
-        answer = self._document(body)
-        if 400 <= status < 500 and "detail" in answer:
-            return Refused(answer)
-        why = answer.get("detail") or answer.get("reason") or "it says no more"
-        return Unreachable(f"the gateway at {self.url} answers {status}: {why}")
-
-    def _document(self, body: bytes) -> Json:
-        try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise Unreachable(f"what answers at {self.url} is not a gateway's control API")
-        return answer
+                yield self._call(following())
+            except StopAsyncIteration:
+                return
 
 
 def _said(token: int | None, reason: str) -> Json:
@@ -224,31 +155,32 @@ def control_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def control_command(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `control_options`, `--config`, `--set` and `--json`; call it with `client` and `as_json`, and turn
-    the client's failures into exit codes."""
+    """`connected`, with `--json`, as `as_json`: what is refused is then printed as JSON, too."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(connected(command))
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `control_options`, `--config` and `--set`; call it with `client`, and turn the client's failures
+    into exit codes."""
 
     @wraps(command)
     def run(
-        url: str | None,
-        ca_bundle: Path | None,
-        config: Path | None,
-        assignments: tuple[str, ...],
-        as_json: bool,
-        **arguments: Any,
+        url: str | None, ca_bundle: Path | None, config: Path | None, assignments: tuple[str, ...], **arguments: Any
     ) -> None:
         client = configured_client(url, ca_bundle, _settings(config, assignments) if url is None else Settings())
         if client is None:
             fail("control.listen names no port: say --url")
         try:
-            command(client=client, as_json=as_json, **arguments)
+            with client:
+                command(client=client, **arguments)
         except Refused as refused:
-            if as_json:
+            if arguments.get("as_json"):
                 print_json(refused.problem)
             fail(printable(str(refused)), REFUSED)
         except Unreachable as unreachable:
             fail(printable(str(unreachable)), UNREACHABLE)
 
-    return control_options(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(config_options(run)))
+    return control_options(config_options(run))
 
 
 def configured_client(url: str | None, ca_bundle: Path | None, settings: Settings) -> ControlClient | None:
@@ -289,14 +221,14 @@ def _url_of(settings: Settings) -> str | None:
 
 
 def _api_token() -> str | None:
-    token = os.environ.get(API_TOKEN_VARIABLE, "").strip()
-    if not token.isascii() or not token.isprintable():
-        fail(f"{API_TOKEN_VARIABLE} holds what no API token can")
-    return token or None
+    try:
+        return checked_api_token(os.environ.get(API_TOKEN_VARIABLE))
+    except ValueError as error:
+        fail(f"{API_TOKEN_VARIABLE} {error}")
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        fail(f"--url takes http://host:port or https://host:port, not {url!r}")
-    return url
+    try:
+        return checked_url(url)
+    except ValueError as error:
+        fail(f"--url: {error}")

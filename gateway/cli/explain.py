@@ -114,7 +114,8 @@ def _ask(client: ControlClient | None, key: str) -> tuple[Json | None, str]:
     if client is None:
         return None, "the configuration names no port to reach it at (say --url)"
     try:
-        return client.fence(key), ""
+        with client:
+            return client.fence(key), ""
     except (Refused, Unreachable) as error:
         return None, str(error)
 

@@ -15,6 +15,7 @@ COMMANDS = (
     "doctor",
     "explain",
     "fence",
+    "run",
     "credentials",
     "trace",
     "status",

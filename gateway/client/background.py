@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -68,9 +69,15 @@ class Background:
                 raise RuntimeError("this client is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="fencing-gateway", daemon=True)
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="fencing-gateway", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    if hasattr(signal, "pthread_sigmask"):  # signals are for the threads of those who wait for them
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    loop.run_forever()
 
 
 async def _wind_up(last: Coroutine[Any, Any, None]) -> None:

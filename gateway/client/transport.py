@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -83,15 +83,22 @@ class Transport:
     async def pieces(self, target: str) -> AsyncIterator[bytes]:
         """The body of an answer that has no end in sight. Raises `Refused`, `Unreachable`, also when it breaks off."""
         async with self._open("GET", target, None, None, {}) as answer:
-            async for piece in answer.content.iter_chunked(PIECE_BYTES):
+            async for piece in self._flowing(answer.content.iter_chunked(PIECE_BYTES)):
                 yield piece
 
     async def lines(self, target: str) -> AsyncIterator[Json]:
         """The JSON objects of such an answer, one a line."""
         async with self._open("GET", target, None, None, {}) as answer:
-            async for line in answer.content:
+            async for line in self._flowing(answer.content):
                 if line.strip():
                     yield self._document(line)
+
+    async def _flowing(self, body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        try:
+            async for piece in body:
+                yield piece
+        except (OSError, aiohttp.ClientError) as error:
+            raise Unreachable(f"the answer of {self.url} has broken off: {error}") from None
 
     @asynccontextmanager
     async def _open(

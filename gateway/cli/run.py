@@ -1,0 +1,186 @@
+"""`fencing-gateway run`: a command that works under a lease, and ends when the lease does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import click
+import orjson
+
+from gateway.cli.control_client import ControlClient, connected
+from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
+from gateway.cli.settings import fail
+from gateway.cli.show import printable
+from gateway.cli.supervise import awaiting, follow
+from gateway.cli.terminal import Terminal
+from gateway.cli.ward import Ward
+from gateway.client.blocking import SyncLease
+from gateway.client.calls import output_of
+from gateway.client.errors import LeaseLost
+from gateway.client.guarded import Guarded
+from gateway.variables import URL_VARIABLE
+
+OUTPUT_VARIABLE = "FENCING_OUTPUT"
+DEFAULT_REGION = "us-east-1"
+MAX_RESULT_BYTES = 65536
+GRACE_OF_TERM = 0.25
+"""A grace that is longer than this part of the lease would end the command between two heartbeats."""
+
+_TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+"""With one of these set, some SDK would use other credentials, or another endpoint, than it is given."""
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--key", required=True, help="The fence key to hold a lease on.")
+@click.option(
+    "--ttl", "ttl_s", type=click.FloatRange(min=0.5), default=30.0, show_default=True, help="Of the lease, in seconds."
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Wait in line for so many seconds.",
+)
+@click.option("--holder", help="Who others are told holds the lease; by default this host and process.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Seconds between SIGTERM and SIGKILL; at most a quarter of --ttl.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="BUCKET/KEY",
+    help="An object that must have been written under this lease for the job to be complete. May be repeated.",
+)
+@click.option(
+    "--result",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that holds the job's result, as JSON, when the command has ended; else it is text.",
+)
+@click.option(
+    "--endpoint",
+    envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    help="The S3 endpoint that the command is given, if it is not the one that the gateway names.",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@connected
+def run(
+    client: ControlClient,
+    key: str,
+    ttl_s: float,
+    wait_s: float,
+    holder: str | None,
+    grace_s: float,
+    outputs: tuple[str, ...],
+    result: Path | None,
+    endpoint: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND under a lease on KEY, and end it when the lease is lost.
+
+    COMMAND gets FENCING_KEY, FENCING_TOKEN and AWS credentials that are bound to them. Exits with its status; 0
+    completes the job, everything else gives the lease back. If the lease is lost, COMMAND and its process group are
+    sent SIGTERM, and SIGKILL before anybody else can have the lease; the status is then 1."""
+    check_outputs(outputs)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_DFL:
+            signal.signal(signum, _leave)
+    grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
+    with client.worker(holder) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
+        status = guarded(command, environment_of(lease, client.url, endpoint, os.environ), lease, grace_s)
+        if status == 0:
+            lease.complete(result_of(result), outputs)
+    sys.exit(status)
+
+
+def guarded(command: Sequence[str], environ: Mapping[str, str], lease: SyncLease, grace_s: float) -> int:
+    """Run it on our own terminal, if we have one; its exit status. Raises `LeaseLost` if it was ended for that."""
+    with awaiting() as mask:
+        terminal = Terminal.in_foreground()
+        ward = Ward(
+            command,
+            environ,
+            lease.deadline,
+            grace_s,
+            terminal=-1 if terminal is None else terminal.descriptor,
+            mask=sorted(mask),
+        )
+        guard_with(ward, lease)
+        status = follow(ward, terminal)
+    judge(ward, lease)
+    return status
+
+
+def guard_with(ward: Ward, lease: Guarded) -> None:
+    """Tie the program to the lease."""
+    lease.on_renewed(ward.keep_until)
+    ward.keep_until(lease.deadline)
+    lease.on_lost(lambda _: ward.stop())
+
+
+def judge(ward: Ward, lease: Guarded) -> None:
+    """The program has ended. Raises `LeaseLost` if its guard has ended it, or should have."""
+    ended_by_guard = ward.finish()
+    lease.check()
+    if ended_by_guard:
+        raise LeaseLost(f"the lease of {lease.key!r} could not be renewed in time, so the command was ended")
+
+
+def environment_of(lease: Guarded, url: str, endpoint: str | None, base: Mapping[str, str]) -> dict[str, str]:
+    """What the program finds in its environment."""
+    environ = {name: value for name, value in base.items() if name not in _TAKEN_OUT}
+    environ |= {KEY_VARIABLE: lease.key, TOKEN_VARIABLE: str(lease.token), URL_VARIABLE: url}
+    if lease.output is not None:
+        environ[OUTPUT_VARIABLE] = lease.output
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    environ |= {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+    if endpoint:
+        environ |= {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ENDPOINT_URL": endpoint}
+    if pair := lease.credentials:
+        environ |= {
+            "AWS_ACCESS_KEY_ID": pair.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": pair.secret_access_key,
+            "AWS_SESSION_TOKEN": pair.session_token,
+        }
+    return environ
+
+
+def check_outputs(outputs: Sequence[str]) -> None:
+    """An exit with status 2 where one is no object."""
+    for name in outputs:
+        try:
+            output_of(name)
+        except ValueError as error:
+            fail(printable(f"--output: {error}"))
+
+
+def result_of(file: Path | None) -> object:
+    """The result in a file: its JSON, else its text. An exit with status 2 where there is none."""
+    if file is None:
+        return None
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        fail(f"--result {file} cannot be read: {error.strerror}")
+    if len(data) > MAX_RESULT_BYTES:
+        fail(f"--result {file} is larger than {MAX_RESULT_BYTES} bytes")
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(data)
+    return data.decode("utf-8", "replace")
+
+
+def _leave(signum: int, _: FrameType | None) -> None:
+    sys.exit(128 + signum)
