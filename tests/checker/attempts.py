@@ -20,7 +20,8 @@ class Attempt:
     call: Call
     answer: Answer | None = None
     answer_number: int = 0
-    sent: list[tuple[Moment, int]] = field(default_factory=list)
+    sent: list[tuple[Moment, int, str]] = field(default_factory=list)
+    """When, the line's number, and whose database the sender has."""
 
     @property
     def applied(self) -> bool:
@@ -94,7 +95,7 @@ class Index:
                 raise BadHistory(f"line {number}: a second answer to {line.id!r}")
             attempt.answer, attempt.answer_number = line, number
         elif isinstance(line, Sent):
-            attempt.sent.append((begins(line.at, number), number))
+            attempt.sent.append((begins(line.at, number), number, line.by))
         else:
             self.effects[line.object].append((number, line))
 

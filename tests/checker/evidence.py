@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tests.checker.history import Answer, Call, Fault, Floor, Line, Span
+from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Ruled, Span
 
 Moment = tuple[float, int]
 """A time, and the number of the line that tells it, which decides between equal times."""
@@ -100,16 +100,37 @@ class Ledgers:
 
 
 def ledgers(lines: list[Line], calls: dict[str, tuple[int, Call]]) -> Ledgers:
-    """All that answers and readers of floors prove."""
+    """All that answers and readers of floors prove, and what objects say where another database begins to rule."""
     made = Ledgers(Ledger(), Ledger())
     for number, line in enumerate(lines, 1):
         if isinstance(line, Floor):
             made.floors.add(line.key, Evidence(ends(line.at, number), rank(line.floor), line.at[0], (number,)))
         elif isinstance(line, Answer):
             _of_answer(made, number, line, *calls[line.id])
+    _of_objects(made, lines, calls)
     made.floors.close()
     made.acknowledged.close()
     return made
+
+
+def _of_objects(made: Ledgers, lines: list[Line], calls: dict[str, tuple[int, Call]]) -> None:
+    """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way."""
+    borne: dict[str, Call] = {}
+    ruler: str | None = None
+    told = [(begins(line.at, n), line) for n, line in enumerate(lines, 1) if isinstance(line, Effect | Ruled)]
+    for (at, number), line in sorted(told, key=lambda entry: entry[0]):
+        if isinstance(line, Effect):
+            _, writer = calls[line.id]
+            borne.pop(line.object, None)
+            if line.value is not None and writer.fenced and writer.token:
+                borne[line.object] = writer
+            continue
+        if line.by and ruler not in (None, line.by):
+            for writer in borne.values():
+                proof = Evidence(ends(line.at, number), rank(writer.token), at, (number,))
+                made.floors.add(writer.key, proof)
+                made.acknowledged.add(writer.key, proof)
+        ruler = line.by or (None if line.by is None else ruler or "")
 
 
 def _of_answer(made: Ledgers, number: int, answer: Answer, call_number: int, call: Call) -> None:

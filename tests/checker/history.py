@@ -7,9 +7,10 @@ host): a number where that is known exactly, else `[earliest, latest]`. Of a cal
 sent, of an answer when it had been received, of `seen` a span within which the object was as told at some moment. Where
 the latest of one line equals the earliest of another, the order of the lines decides. Else their order does not matter.
 
-`history`  `conditional`, `onlooker`, `initial`: the first line. `conditional` lists the operations for which the store
-           proved conditional writes; `onlooker` says that every effect on every object has an `effect` line; `initial`
-           maps objects that were there before to their values.
+`history`  `conditional`, `onlooker`, `initial`, `lapse_s`: the first line. `conditional` lists the operations for which
+           the store proved conditional writes; `onlooker` says that every effect on every object has an `effect` line;
+           `initial` maps objects that were there before to their values; `lapse_s` is how long a gateway may go on
+           without having looked at the bucket's record.
 `call`     `at`, `id`, `operation`, `key`, `token`, `object`, `value`, `bytes`, `fenced`: a request begins; each attempt
            of an SDK is a call of its own. `token` 0 stands for none. `value` names what is written, the same for all
            attempts of one write and for no other write; null for a delete; left out where nobody can say (a copy that
@@ -17,13 +18,16 @@ the latest of one line equals the earliest of another, the order of the lines de
            covers the call (`allow`, `off`).
 `answer`   `id`, `at`, `status`, `outcome`, `floor`, `token`: the call's answer; none comes where the connection broke.
            `outcome` and `floor` are those of the answer, `token` is a grant's.
-`sent`     `id`, `at`: something of the call passed its commit point on the way to the store.
+`sent`     `id`, `at`, `by`: something of the call passed its commit point on the way to the store. `by` names the
+           database of the gateway that sent it; left out where nobody can say.
 `effect`   `id`, `at`, `object`, `value`: an onlooker at the store saw this call's write take effect.
 `seen`     `at`, `object`, `value`: a reader saw the object; null: absent.
 `floor`    `at`, `key`, `floor`: somebody read the floor of a key.
+`ruled`    `at`, `by`: an onlooker saw the bucket's record change: from now on it names database `by`; empty: nobody's,
+           because it is being rebuilt; null: there is no record.
 `fault`    `at`, `kind`, `voids`: something broke. `voids` lists the guarantees that do not cover what spans this
-           moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`) without the bucket's
-           record G0, G1, G2 and R9.
+           moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`) G0, G1, G2 and R9. What
+           the bucket's record promises all the same is told by `ruled`.
 
 Operations are S3's names, one call for each object of a DeleteObjects. Beside them: `grant` (a lease or a delivery; its
 `value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail).
@@ -48,6 +52,7 @@ class Setting:
     conditional: tuple[str, ...] = ()
     onlooker: bool = False
     initial: dict[str, str] = field(default_factory=dict)
+    lapse_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -78,6 +83,7 @@ class Answer:
 class Sent:
     id: str
     at: Span
+    by: str = ""
 
 
 @dataclass(slots=True)
@@ -103,13 +109,19 @@ class Floor:
 
 
 @dataclass(slots=True)
+class Ruled:
+    at: Span
+    by: str | None
+
+
+@dataclass(slots=True)
 class Fault:
     at: Span
     kind: str
     voids: tuple[str, ...] = ()
 
 
-Line = Setting | Call | Answer | Sent | Effect | Seen | Floor | Fault
+Line = Setting | Call | Answer | Sent | Effect | Seen | Floor | Ruled | Fault
 _KINDS: dict[str, type[Any]] = {
     "history": Setting,
     "call": Call,
@@ -118,6 +130,7 @@ _KINDS: dict[str, type[Any]] = {
     "effect": Effect,
     "seen": Seen,
     "floor": Floor,
+    "ruled": Ruled,
     "fault": Fault,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

@@ -14,6 +14,7 @@ from tests.checker.evidence import Moment, begins, succeeded
 from tests.checker.history import ANY, Answer, Floor, Line
 from tests.checker.onlooker import judge_effects
 from tests.checker.readers import judge_readers
+from tests.checker.rulers import judge_rulers
 from tests.checker.rules import Rules, Violation
 
 
@@ -22,7 +23,7 @@ def judge(lines: list[Line]) -> list[Violation]:
     `BadHistory`."""
     index = Index(lines)
     rules = Rules(index)
-    found = [*_floors(index, rules), *rules.admissions(), *judge_effects(index, rules)]
+    found = [*_floors(index, rules), *rules.admissions(), *judge_rulers(index), *judge_effects(index, rules)]
     if not index.setting.onlooker:
         found += judge_readers(index, rules)
     told: dict[tuple[str, str], Violation] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Seen, Sent, Setting, Span
+from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Ruled, Seen, Sent, Setting, Span
 
 OUT = "bkt/renders/j/out"
 OTHER = "bkt/renders/j/other"
@@ -61,8 +61,8 @@ def effect(at: At, name: str, value: str | None = "", where: str = OUT) -> Effec
     return Effect(name, span(at), where, name if value == "" else value)
 
 
-def sent(at: At, name: str) -> Sent:
-    return Sent(name, span(at))
+def sent(at: At, name: str, by: str = "") -> Sent:
+    return Sent(name, span(at), by)
 
 
 def floor(at: At, value: int) -> Floor:
@@ -71,3 +71,8 @@ def floor(at: At, value: int) -> Floor:
 
 def fault(at: At, kind: str, *voids: str) -> Fault:
     return Fault(span(at), kind, voids)
+
+
+def ruled(at: At, by: str | None) -> Ruled:
+    """The bucket's record names that database; empty: it is being rebuilt."""
+    return Ruled(span(at), by)

@@ -74,7 +74,7 @@ def _of_another_key(index: Index, rules: Rules, effects: list[tuple[int, Effect]
     number, effect = effects[place]
     attempt = index.attempts[effect.id]
     when = begins(effect.at, number)
-    sent, sent_number = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0))
+    sent, sent_number, _ = max((entry for entry in attempt.sent if entry[0] <= when), default=(None, 0, ""))
     if not attempt.fenced or sent is None:
         return None
     for other_number, other_effect in reversed(effects[:place]):

@@ -70,7 +70,7 @@ class Rules:
                     text = f"{attempt.named} is answered 2xx; {shown(known)} was known before it began"
                     yield Violation("G1", text, (attempt.number, attempt.answer_number, *known.lines))
             call = attempt.call
-            for moment, number in attempt.sent if attempt.fenced and call.operation in CHANGES_OBJECTS else ():
+            for moment, number, _ in attempt.sent if attempt.fenced and call.operation in CHANGES_OBJECTS else ():
                 known = self.known(self.floors, "G1", call.key, moment, call.at[0], moment[0])
                 if known is not None and known.rank > attempt.rank:
                     text = f"{attempt.named} passes its commit point; {shown(known)} was known before"

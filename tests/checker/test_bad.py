@@ -19,6 +19,7 @@ from tests.checker.lines import (
     not_applied,
     ok,
     put,
+    ruled,
     seen,
     sent,
     stale,
@@ -53,7 +54,48 @@ BAD: dict[str, Case] = {
         ),
         {2, 3, 6},
     ),
+    "a new database sends what is fenced before it has rebuilt": (
+        "G0",
+        history(ruled(0, "one"), put(1, "b", 34), sent(1, "b", "one"), put(2, "a", 33), sent(3, "a", "two")),
+        {2, 5, 6},
+    ),
+    "one that rebuilds sends without a token": (
+        "G0",
+        history(ruled(0, "one"), ruled(1, ""), put(2, "a", 0), sent(3, "a", "two")),
+        {3, 4, 5},
+    ),
+    "a gateway goes on longer than its lapse after its bucket was taken": (
+        "G0",
+        history(ruled(0, "one"), ruled(10, "two"), put(70, "a", 34), sent(71, "a", "one"), lapse_s=60),
+        {3, 4, 5},
+    ),
+    "a rebuild misses the token of an object": (
+        "G0",
+        history(
+            put(1, "b", 34),
+            effect(2, "b"),
+            fault(3, "database-lost", "G0", "G1", "G2"),
+            ruled(3, ""),
+            ruled(4, "two"),
+            put(5, "a", 32),
+            stale(6, "a", 33),
+        ),
+        {6, 8},
+    ),
     # --- G1
+    "a rebuilt database takes a token that an object knows to be stale": (
+        "G1",
+        history(
+            ruled(0, "one"),
+            put(1, "b", 34),
+            effect(2, "b"),
+            fault(3, "database-lost", "G0", "G1", "G2"),
+            ruled(4, "two"),
+            put(5, "a", 33, object=OTHER),
+            ok(6, "a"),
+        ),
+        {6, 7, 8},
+    ),
     "a stale write is answered 2xx": (
         "G1",
         history(put(1, "b", 34), ok(2, "b"), put(3, "a", 33), ok(4, "a")),

@@ -19,6 +19,7 @@ from tests.checker.lines import (
     not_applied,
     ok,
     put,
+    ruled,
     seen,
     sent,
     stale,
@@ -159,6 +160,29 @@ GOOD: dict[str, list[Line]] = {
     ),
     "and back": history(
         put(1, "a", 5, key="k"), put(2, "b", 1), sent(2, "b"), effect(3, "b"), ok(4, "b"), sent(5, "a"), effect(6, "a")
+    ),
+    "a gateway goes on within its lapse": history(
+        ruled(0, "one"), ruled(10, ""), put(60, "a", 34), sent(69, "a", "one"), lapse_s=60
+    ),
+    "a write without a token had seen no record": history(
+        put(1, "a", 0), ruled(5, "one"), sent(60, "a", "two"), lapse_s=60
+    ),
+    "the record is lost, and nobody knows": history(
+        ruled(1, "one"), ruled(2, None), put(3, "a", 1), sent(4, "a", "two")
+    ),
+    "what no fence covers, of whomever": history(ruled(1, "one"), put(3, "a", 1, fenced=False), sent(4, "a", "two")),
+    "nobody knows that there was another database": history(
+        ruled(0, "one"), put(1, "b", 34), effect(2, "b"), ruled(2.5, None), fault(3, "database-lost", "G0", "G1", "G2"),
+        ruled(4, "two"), floor(5, 0),
+    ),
+    "a floor that no object tells": history(
+        ruled(0, "one"), put(1, "b", 34), effect(2, "b"), put(2, "d", 39, object=OTHER), effect(2.5, "d", where=OTHER),
+        delete(2.6, "e", 39, object=OTHER), effect(2.7, "e", None, OTHER), control(2.8, "c", "check", 40), ok(2.9, "c"),
+        fault(3, "database-lost", "G0", "G1", "G2"), ruled(4, "two"), floor(5, 34), put(6, "a", 35), ok(7, "a"),
+    ),
+    "the same database rules on after its record was lost": history(
+        ruled(0, "one"), put(1, "b", 34), effect(2, "b"), fault(2, "x", "G0", "G1", "G2"), ruled(3, None),
+        ruled(4, "one"), floor(5, 33),
     ),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from gateway.s3.recognise import recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.service.fences import Fences
 from gateway.service.objects import Objects
+from gateway.service.records import FencedBefore, Records
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result, Write
 from gateway.service.waits import Timing
@@ -222,6 +223,7 @@ async def rig(
     store: MemoryStore | None = None,
     upstream: FaultyUpstream | None = None,
     clock: VirtualClock | None = None,
+    fenced_before: FencedBefore = False,
 ) -> Rig:
     """A service layer that has started; with `store` or `upstream` of an earlier one, after a restart."""
     clock = clock or VirtualClock()
@@ -230,7 +232,13 @@ async def rig(
     upstream = upstream or FaultyUpstream(BUCKET)
     fences = Fences(store, clock, timing or Timing())
     writes = Writes(
-        fences, Objects(), upstream, FixedCapabilities(capabilities), clock, small_body_bytes=small_body_bytes
+        fences,
+        Objects(),
+        upstream,
+        FixedCapabilities(capabilities),
+        clock,
+        small_body_bytes=small_body_bytes,
+        records=Records(store, upstream, FixedCapabilities(capabilities), clock, fenced_before=fenced_before),
     )
     uploads = Uploads(writes)
     keys = await uploads.start()

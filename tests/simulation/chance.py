@@ -83,6 +83,10 @@ HABITS = (
 )
 
 
+RECORDED = 0.6
+"""The share of the settings with conditional writes in which the bucket bears a record."""
+
+
 class Chance:
     """The decisions of one seed. `without`: kinds of faults that are left out."""
 
@@ -98,6 +102,7 @@ class Chance:
         self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
         self.pace = setting.choice(PACES)
         self.habit = setting.choice(HABITS)
+        self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED
 
     def stream(self, concern: str) -> random.Random:
         """Draws for one concern, the same for the same seed in every process."""

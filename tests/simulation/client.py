@@ -118,7 +118,10 @@ class Client:
     def _begin(self, wish: Wish) -> str:
         self._calls += 1
         name = f"{self.name}.{self._calls}"
-        self.gateway.story.add(wish.call(name, self.gateway.story.now))
+        call = wish.call(name, self.gateway.story.now)
+        if not wish.object and not self.gateway.rules_bucket:
+            call.fenced = False  # G2 covers what one gateway tells; the record keeps another's writes out, not its word
+        self.gateway.story.add(call)
         return name
 
     async def _served(self, send: Callable[[], Awaitable[Any]]) -> Reply:

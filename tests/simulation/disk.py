@@ -7,8 +7,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gateway.stores.base import LAZY_FLUSH_S, Event, Fence, Start, StoreUnavailable, Upload
+from gateway.stores.base import (
+    LAZY_FLUSH_S,
+    RESTORED,
+    Authority,
+    Event,
+    Fence,
+    Ruling,
+    Start,
+    StoreUnavailable,
+    Upload,
+)
 from gateway.stores.memory import MemoryStore
+from gateway.stores.rules import next_generation
 from tests.simulation.chance import Chance
 from tests.simulation.life import Life
 from tests.simulation.story import Story
@@ -20,14 +31,37 @@ SLOW_S = (0, 0, 0, 0, 0.01, 0.1, 2)
 class Disk(MemoryStore):
     """What is durable. Completed floors that were not yet flushed are lost when the power goes."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock=clock)
+    def __init__(self, clock: Callable[[], float], name: str) -> None:
+        super().__init__(clock=clock, name=name)
+        self._bindings_known = True
         self._unflushed: dict[str, int] = {}
         """The completed floor on disk, of the keys where memory is ahead of it."""
+
+    async def start(self, rules_digest: str) -> Start:
+        start = await super().start(rules_digest)
+        # No two databases have a run in common.
+        self._authority = replace(self._authority, run=f"{self._authority.database}/{len(self._runs)}")
+        self._runs.add(self._authority.run)
+        return replace(start, bindings_known=self._bindings_known)
+
+    async def stop(self, *, clean: bool) -> None:
+        await super().stop(clean=clean)
+        self._bindings_known = self._bindings_known or clean
 
     def leave_unclean(self) -> None:
         """What was sent before its first start is not known to have settled."""
         self._clean = False
+
+    def backup(self, name: str) -> Disk:
+        """A copy of what is durable now. Whoever starts it is another database, of that name, which rules nothing."""
+        copy = Disk(self._clock, name)
+        copy._fences = {key: self.durable(key) for key in self._fences}
+        copy._uploads, copy._owners = dict(self._uploads), dict(self._owners)
+        copy._rules_digest = self._rules_digest
+        copy._authority = Authority(name, next_generation(self._authority.generation, 0), "")
+        copy._rulings = {bucket: Ruling(bucket, RESTORED) for bucket in self._rulings}
+        copy._clean = copy._bindings_known = False
+        return copy
 
     def durable(self, key: str) -> Fence:
         fence = self._fences.get(key) or Fence(key)
@@ -121,6 +155,30 @@ class Store:
 
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_later(LAZY_FLUSH_S, flush)
+
+    # --- who rules the bucket
+
+    @property
+    def authority(self) -> Authority:
+        return self._disk.authority
+
+    async def raise_generation(self, above: int) -> Authority:
+        return await self._io("raise_generation", lambda: self._disk.raise_generation(above))
+
+    async def knows_run(self, run: str) -> bool:
+        return await self._io("knows_run", lambda: self._disk.knows_run(run), commits=False)
+
+    async def ruling(self, bucket: str) -> Ruling | None:
+        return await self._io("ruling", lambda: self._disk.ruling(bucket), commits=False)
+
+    async def rule(self, bucket: str) -> None:
+        await self._io("rule", lambda: self._disk.rule(bucket))
+
+    async def begin_rebuild(self, bucket: str, claim: str) -> None:
+        await self._io("begin_rebuild", lambda: self._disk.begin_rebuild(bucket, claim))
+
+    async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
+        await self._io("advance_rebuild", lambda: self._disk.advance_rebuild(bucket, claim, after, objects))
 
     # --- uploads and owners
 

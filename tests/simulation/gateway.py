@@ -7,17 +7,22 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from gateway.service.batches import Batches
+from gateway.service.rebuild import Phase, Rebuilds
+from gateway.upstream.probe import FixedCapabilities
 from tests.checker.history import Fault, Floor
 from tests.checker.rules import DATABASE_LOST
 from tests.service.rig import Rig, rig
-from tests.simulation.chance import RULES, Chance
+from tests.simulation.chance import BUCKET, RULES, Chance
 from tests.simulation.disk import Disk, Store
 from tests.simulation.life import Life
-from tests.simulation.story import Story
-from tests.simulation.upstream import TIMING, ObjectStore, Wire
+from tests.simulation.upstream import TIMING, WITHOUT_DATABASE, ObjectStore, Wire
 from tests.virtual_time import VirtualClock
 
 T = TypeVar("T")
+
+
+REBUILD_S = 1000.0
+"""Longer than any rebuild waits."""
 
 
 class ConnectionLost(Exception):
@@ -27,18 +32,26 @@ class ConnectionLost(Exception):
 class Gateway:
     """One gateway over all its runs."""
 
-    def __init__(self, chance: Chance, story: Story) -> None:
-        self.chance, self.story = chance, story
-        self.clock = VirtualClock()
-        self.disk = Disk(self.clock.wall)
-        self.objects = ObjectStore(story)
+    def __init__(self, chance: Chance, objects: ObjectStore, clock: VirtualClock) -> None:
+        self.chance, self.objects, self.story = chance, objects, objects.story
+        self.clock = clock
+        self.disk = self._new_disk()
+        self.backup: Disk | None = None
+        self.rules_bucket = True
+        """It is the one whose floors hold."""
+        self.given_up = False
+        """Another one is to take its bucket over."""
         self.died = asyncio.Event()
         self.up = asyncio.Event()
         self.rig: Rig
         self.batches: Batches
+        self.rebuilds: Rebuilds
         self._life: Life
         self._wire: Wire
         self._requests: dict[asyncio.Task[Any], None] = {}
+
+    def _new_disk(self) -> Disk:
+        return Disk(self.clock.wall, self.objects.name_database())
 
     async def start(self) -> None:
         """A new run."""
@@ -46,9 +59,10 @@ class Gateway:
         stream = self.chance.stream("crash")
         mortal = self.chance.happens("crash", "crash", min(1.0, self.chance.weather.crash * 8))
         self._life = life = Life(stream.randrange(1, 120) if mortal else None, self.died.set)
-        self._wire = Wire(self.objects, self.chance, life)
+        recorded = self.chance.recorded
+        self._wire = Wire(self.objects, self.chance, life, self.disk.authority.database if recorded else "")
         store = Store(self.disk, self.chance, self.story, life)
-        for key in sorted(self.disk._fences):
+        for key in sorted(self.disk._fences) if self.rules_bucket else ():
             self.story.add(Floor(self.story.now, key, self.disk.durable(key).floor))
         self.rig = await rig(
             *RULES,
@@ -57,6 +71,17 @@ class Gateway:
             store=store,  # type: ignore[arg-type]
             upstream=self._wire,  # type: ignore[arg-type]
             clock=self.clock,
+            fenced_before="auto" if recorded else False,
+        )
+        writes = self.rig.writes
+        self.rebuilds = Rebuilds(
+            self.rig.fences,
+            writes.records,
+            self._wire,  # type: ignore[arg-type]
+            FixedCapabilities(self.chance.capabilities),
+            self.rig.rules,
+            writes.name,
+            self.clock,
         )
         self.batches = Batches(self.rig.writes)
         self._started_at = self.clock.monotonic()
@@ -96,13 +121,38 @@ class Gateway:
         self.story.faults["completed-floor-lost"] += self.disk.lose()
         await self._end()
 
-    def lose_database(self) -> None:
-        """The next run has a new one. The bucket's record tells it that there was another: its start is unclean. G4
-        holds even so."""
-        self.story.add(Fault(self.story.now, DATABASE_LOST, ("G0", "G1", "G2", "R9")))
+    def keep_backup(self) -> None:
+        """Of the database as it is now."""
+        self.backup = self.disk.backup(self.objects.name_database())
+
+    def lose_database(self) -> bool:
+        """The next run has a new one, or the backup in its place. Answers whether the bucket's record, or the backup,
+        tells it that there was another: then nothing fenced is served until the floors are rebuilt. Where nothing
+        does, its start is unclean all the same, and G4 holds even so."""
+        self.story.add(Fault(self.story.now, DATABASE_LOST, WITHOUT_DATABASE))
         self.story.faults[DATABASE_LOST] += 1
-        self.disk = Disk(self.clock.wall)
-        self.disk.leave_unclean()
+        told = self.chance.recorded and self.objects.recorded
+        if self.backup is not None and self.chance.happens("record", "database-restored", 0.5):
+            self.story.fault("database-restored")
+            self.disk = self.backup.backup(self.objects.name_database())
+            return told or (self.chance.recorded and bool(self.disk._rulings))
+        self.disk = self._new_disk()
+        if not told:
+            self.disk.leave_unclean()
+        return told
+
+    async def rebuild(self) -> None:
+        """What an operator does until the bucket is this gateway's: asks again after each failure and each restart;
+        not where another gateway is to take it over."""
+        while True:
+            await asyncio.sleep(self.chance.pause("operator", 0, 5, 40))
+            await self.up.wait()
+            progress = self.rebuilds.begin(BUCKET)
+            await self.rebuilds.wait(BUCKET, REBUILD_S)
+            if progress.phase is Phase.DONE or self.given_up:
+                return
+            self.story.note(f"the rebuild has ended: {progress.error or progress.phase}")
+            await asyncio.sleep(1)
 
     async def stop(self) -> None:
         """In good order, as far as that goes: requests have a moment, then they are cut."""
@@ -133,6 +183,7 @@ class Gateway:
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def _close_service(self) -> None:
+        await self.rebuilds.close()
         await self.rig.uploads.stop()
         await self.rig.writes.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ from gateway.service.fences import Fences
 from gateway.service.objects import ObjectEntry
 from gateway.service.ownership import Owners
 from gateway.service.passages import Passage
+from gateway.service.rebuild import Rebuilds
+from gateway.service.records import Records
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores.base import Fence
@@ -283,6 +286,35 @@ def crashes_forgotten_by_other_keys(off: Off) -> None:
     off.setattr(Owners, "_refuse_move_after_crash", lambda self, write: None)
 
 
+# --- the bucket's record
+
+
+def records_name_nobody(off: Off) -> None:
+    """The record: whoever comes makes the bucket his."""
+
+    async def nobodys(self, name, seen):
+        return ""
+
+    off.setattr(Records, "fault", nobodys)
+
+
+def records_not_looked_at_again(off: Off) -> None:
+    """The record: what it said at first is believed for ever, also at the commit point."""
+    off.setattr(Records, "_admits", lambda self, bucket, token, now: bucket.looked_at > -math.inf)
+    off.setattr(Records, "_keep", _nothing)
+    off.setattr(Records, "before_commit", lambda self, name: None)
+
+
+def rebuilds_wait_for_nothing(off: Off) -> None:
+    """The record: objects are looked at while the gateway before goes on."""
+    off.setattr(Rebuilds, "_wait", _nothing)
+
+
+def rebuilds_raise_no_floor(off: Off) -> None:
+    """G0: the bucket is taken over, and its objects are not looked at."""
+    off.setattr(Rebuilds, "_learn", _nothing)
+
+
 # --- G5
 
 
@@ -324,5 +356,9 @@ SWITCHES: list[Switch] = [
     owners_forgotten,
     sends_of_other_keys_ignored,
     crashes_forgotten_by_other_keys,
+    records_name_nobody,
+    records_not_looked_at_again,
+    rebuilds_wait_for_nothing,
+    rebuilds_raise_no_floor,
     failures_vouch_for_absence,
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +13,18 @@ from typing import Any
 import structlog
 
 from gateway.core.errors import FenceError
+from gateway.service.records import LAPSE_S
 from gateway.stores.base import UploadState
-from tests.checker.history import Call, Effect, Fault, Setting
+from tests.checker.history import Call, Effect, Fault, Ruled, Setting
 from tests.checker.judge import judge
 from tests.checker.rules import DATABASE_LOST, Violation
+from tests.service.rig import Rig
 from tests.simulation.actors import Tokens, Worker, key_of
 from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.gateway import Gateway
 from tests.simulation.story import Story
-from tests.simulation.upstream import TIMING
-from tests.virtual_time import run
+from tests.simulation.upstream import TIMING, ObjectStore
+from tests.virtual_time import VirtualClock, run
 
 STEPS = 14
 QUIET_S = 1000.0
@@ -83,7 +85,7 @@ class Simulation:
 
     def __init__(self, seed: int, steps: int, without: Collection[str]) -> None:
         self.chance = Chance(seed, without)
-        self.story = Story(Setting(self.chance.conditional, onlooker=True))
+        self.story = Story(Setting(self.chance.conditional, onlooker=True, lapse_s=LAPSE_S))
         self.broken: list[Violation] = []
         self._steps = steps
         self._stream = self.chance.stream("main")
@@ -92,11 +94,14 @@ class Simulation:
         self._workers: dict[asyncio.Task[None], None] = {}
         self._hired = 0
         self.gateway: Gateway
+        """The one whose floors hold."""
+        self._gateways: list[Gateway] = []
+        """All that are about: another one is put before the bucket, and takes it over."""
 
     async def main(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._fault)
-        self.gateway = Gateway(self.chance, self.story)
-        await self.gateway.start()
+        self._objects, self._clock = ObjectStore(self.story), VirtualClock()
+        self.gateway = await self._begin_gateway()
         for _ in range(self._steps):
             self._step()
             await self._pass(self._stream.choice(self.chance.pace.between_s))
@@ -105,10 +110,21 @@ class Simulation:
             elif self.chance.happens("crash", "stop", self.chance.weather.crash / 2):
                 await self.gateway.stop()
                 await self.gateway.start()
-            if self.gateway.died.is_set():
-                await self._restart()
+            for gateway in list(self._gateways):
+                if gateway.died.is_set():
+                    await self._restart(gateway)
+            if self.chance.recorded:
+                await self._meddle()
         await self._calm_down()
-        await self.gateway.end()
+        for gateway in self._gateways:
+            await gateway.end()
+
+    async def _begin_gateway(self) -> Gateway:
+        gateway = Gateway(self.chance, self._objects, self._clock)
+        gateway.rules_bucket = not self._gateways
+        self._gateways.append(gateway)
+        await gateway.start()
+        return gateway
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Whatever ends in the loop's own hands is a fault, but for a raise that failed after its caller had gone."""
@@ -124,16 +140,56 @@ class Simulation:
         except TimeoutError:
             pass
 
-    async def _restart(self) -> None:
-        await self.gateway.crash()
-        if self.chance.happens("crash", DATABASE_LOST, 0.25):
-            self.gateway.lose_database()
+    async def _restart(self, gateway: Gateway) -> None:
+        await gateway.crash()
+        alone = len(self._gateways) == 1
+        often = 0.5 if self.chance.recorded else 0.25
+        to_rebuild = alone and self.chance.happens("crash", DATABASE_LOST, often) and gateway.lose_database()
         await asyncio.sleep(self.chance.pause("crash", 0, 0, 1, 20))
-        await self.gateway.start()
+        await gateway.start()
         if self.chance.happens("crash", "stop", 0.4):
             await self._pass(self._stream.choice((0, 1, 5)))
-            await self.gateway.stop()
-            await self.gateway.start()
+            await gateway.stop()
+            await gateway.start()
+        if to_rebuild:
+            await self._perhaps_until(self._work(gateway.rebuild()))
+
+    def _work(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(what)
+        self._workers[task] = None
+        return task
+
+    async def _perhaps_until(self, rebuilt: asyncio.Task[None]) -> None:
+        """Let the bucket be rebuilt, or the gateway die, before anything else comes in; or not."""
+        if self.chance.stream("operator").random() < 0.7:
+            died = asyncio.create_task(self.gateway.died.wait())
+            await asyncio.wait({rebuilt, died}, timeout=QUIET_S, return_when=asyncio.FIRST_COMPLETED)
+            died.cancel()
+
+    # --- whose the bucket is
+
+    async def _meddle(self) -> None:
+        """A backup is made, the bucket's record deleted, another gateway put before the bucket."""
+        alone = len(self._gateways) == 1
+        if self.chance.stream("record").random() < 0.15:
+            self.gateway.keep_backup()
+        if alone and self._objects.recorded and self.chance.happens("record", "record-lost", 0.02):
+            self.story.fault("record-lost")
+            self._objects.lose_record()
+        if alone and self._objects.recorded and self.chance.happens("record", "taken-over", 0.03):
+            self.gateway.given_up = True
+            rival = await self._begin_gateway()
+            await self._perhaps_until(self._work(self._take_over(rival)))
+
+    async def _take_over(self, rival: Gateway) -> None:
+        def taken_over() -> None:
+            self.gateway.rules_bucket, rival.rules_bucket = False, True
+            self.gateway = rival
+
+        self._objects.takes_over = rival.disk.authority.database
+        self._objects.on_taken_over = taken_over
+        await asyncio.sleep(self.chance.pause("operator", 0, 5, 40))
+        await rival.rebuild()
 
     # --- who comes in
 
@@ -141,12 +197,14 @@ class Simulation:
         if self.chance.happens("clients", "client-gone", self.chance.weather.client):
             self.gateway.disconnect_one()
         what = self._stream.choices((self._next, self._late, self._tokenless, self._release), (6, 5, 2, 1))[0]
-        task = asyncio.create_task(what(self._hire))
-        self._workers[task] = None
+        self._work(what(self._hire))
 
     def _hire(self, key: str | None, token: int) -> Worker:
         self._hired += 1
-        return Worker(self.gateway, f"w{self._hired}", key, token, self._marks)
+        gateway = self.gateway
+        if len(self._gateways) > 1 and self.chance.stream("operator").random() < 0.2:
+            gateway = self.chance.stream("operator").choice(self._gateways)
+        return Worker(gateway, f"w{self._hired}", key, token, self._marks)
 
     def _a_key(self) -> str | None:
         return self._stream.choice(("j", "j", "k", None))
@@ -179,14 +237,19 @@ class Simulation:
 
     async def _calm_down(self) -> None:
         """No more faults: everybody ends, everything settles, and a fresh token can write."""
-        await self.gateway.calm()
+        for gateway in self._gateways:
+            await gateway.calm()
         self.story.note("calm")
         if self._workers:
             await asyncio.wait(list(self._workers), timeout=QUIET_S)
         self._wait_for_ever()
+        # A record that a gateway had sent when its database was lost may land after the next one has looked.
+        if self.chance.recorded and await self.gateway.rig.writes.records.look_at(BUCKET):
+            await self.gateway.rebuild()
         for _ in range(10):
             await asyncio.sleep(QUIET_S / 10)
-            if not (busy := list(self._busy())) and self.gateway.age_s > TIMING.settle_timeout_assembly_s:
+            young = any(gateway.age_s <= TIMING.settle_timeout_assembly_s for gateway in self._gateways)
+            if not (busy := list(self._busy())) and not young:
                 break
         for what in busy:
             self._break(what)
@@ -196,7 +259,7 @@ class Simulation:
             self._break(what)
         await self._not_revoked()
         self._owned()
-        for what in self.gateway.objects.misfenced:
+        for what in self._objects.misfenced:
             self.broken.append(Violation("R4", what, (1,)))
 
     def _break(self, what: str) -> None:
@@ -211,7 +274,13 @@ class Simulation:
 
     def _busy(self) -> Iterator[str]:
         """What is pinned, staged, unsettled or locked."""
-        rig = self.gateway.rig
+        for gateway in self._gateways:
+            yield from self._busy_in(gateway.rig)
+        if self._objects.under_way:
+            yield "a request is still on its way"
+
+    @staticmethod
+    def _busy_in(rig: Rig) -> Iterator[str]:
         for key, live in rig.fences._live.items():
             if live.pins or live.passages or not live.gate.idle:
                 yield f"the gate of {key!r} has {live.pins} pins, {len(live.passages)} passages"
@@ -222,21 +291,22 @@ class Simulation:
             yield "Completes are under way, or not recorded"
         if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences._loading:
             yield "something is still looked for"
-        if self.gateway.objects.under_way:
-            yield "a request is still on its way"
+        for bucket in rig.writes.records._buckets.values():
+            if bucket.pins or bucket.looking is not None:
+                yield f"the record of {bucket.name} has {bucket.pins} pins, or is looked at"
 
     async def _writable(self) -> None:
         """A fresh token writes every object, without waiting. Not what no rule maps, once its owner has been forgotten
         with the database and not been read from the objects."""
         for name in self.chance.objects:
-            if name.startswith("free/") and self.story.faults[DATABASE_LOST]:
+            if name.startswith("free/") and self.story.faults[DATABASE_LOST] and not self.chance.recorded:
                 continue
-            owner = self.gateway.objects.owner(name) or self.gateway.disk._owners.get((BUCKET, name), "j")
+            owner = self._objects.owner(name) or self.gateway.disk._owners.get((BUCKET, name), "j")
             key = None if owner.startswith("object:") else owner
             worker = Worker(self.gateway, f"last/{name}", key, FRESH_TOKEN, self._marks)
             began = asyncio.get_running_loop().time()
             await worker.put_plain(name)
-            if (seen := self.gateway.objects.value(name)) != f"v{self._marks['values']}":
+            if (seen := self._objects.value(name)) != f"v{self._marks['values']}":
                 self._break(f"after all is over {name} is {seen} and cannot be written under {key or 'its own key'}")
             if asyncio.get_running_loop().time() > began:
                 self._break(f"after all is over a write of {name} has to wait")
@@ -250,15 +320,23 @@ class Simulation:
 
     def _owned(self) -> None:
         """R9: what no rule maps belongs to the key that wrote it first, for good, unless a rule lets it move. A new
-        database has to be told so."""
-        owner: dict[str, str] = {}
+        database knows what the objects say once it has rebuilt."""
+        owner: dict[str, str] | None = {}
+        borne: dict[str, str] = {}
         calls = {line.id: line for line in self.story.lines if isinstance(line, Call)}
         for number, line in enumerate(self.story.lines, 1):
-            if isinstance(line, Fault) and line.kind == DATABASE_LOST:
-                return
+            if isinstance(line, Fault) and line.kind in (DATABASE_LOST, "taken-over"):
+                owner = None
+            if isinstance(line, Ruled) and line.by and owner is None:
+                owner = dict(borne)
             if not isinstance(line, Effect) or not line.object.startswith(f"{BUCKET}/free/"):
                 continue
             call = calls[line.id]
+            borne.pop(line.object, None)
+            if call.token and line.value is not None:
+                borne[line.object] = call.key
+            if owner is None:
+                continue
             if line.object in owner and call.key != owner[line.object]:
                 text = f"{call.id} of {call.key} changes {line.object}, which belongs to {owner[line.object]}"
                 self.broken.append(Violation("R9", text, (number,)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from itertools import groupby
 
-from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Sent, Setting, Span, write
+from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Ruled, Sent, Setting, Span, write
 
 Row = tuple[float, str, str]
 START_S = 1000.0
@@ -83,6 +83,9 @@ def _shown(what: Line | str) -> str:
             return f"** {what.object} is {what.value or 'absent'} by {what.id}"
         case Floor():
             return f"   the floor of {what.key} on disk is {what.floor}"
+        case Ruled():
+            names = {"": "nobody, it is being rebuilt", None: "nobody, it has no record"}
+            return f"   the bucket is ruled by {names.get(what.by, what.by)}"
         case Fault():
             return f"! {what.kind}"
         case _:

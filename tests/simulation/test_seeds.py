@@ -21,9 +21,10 @@ SEEDS = range(2000)
 ROOT = Path(__file__).parents[2]
 FAULTS = {
     "applied-then-412", "bad-body", "client-gone", "completed-floor-lost", "crash", "crash-in-doubt",
-    "cut-while-staged", "database-lost", "early-answer", "empty-200", "error-500", "error-in-200", "late-landing",
-    "lost", "not-reached", "partial", "long-pause", "read-500", "read-lost", "refused-403", "silent",
-    "stop", "store-error", "store-error-after", "store-error-before",
+    "cut-while-staged", "database-lost", "database-restored", "early-answer", "empty-200", "error-500",
+    "error-in-200", "late-landing", "long-pause", "lost", "not-reached", "partial", "read-500", "read-lost",
+    "record-lost", "refused-403", "silent", "stop", "store-error", "store-error-after", "store-error-before",
+    "taken-over",
 }  # fmt: skip
 
 

@@ -13,17 +13,21 @@ from contextvars import ContextVar
 from dataclasses import replace
 from urllib.parse import unquote
 
+from gateway.core.names import RECORD_KEY, names_record
 from gateway.s3.fencing import META_KEY, META_TOKEN
 from gateway.s3.xml import parse_batch
+from gateway.service.record import parse_record
 from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryResponse, MemoryUpstream, StoredObject
-from tests.checker.history import Effect, Fault, Sent
+from tests.checker.history import Effect, Fault, Ruled, Sent
 from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.life import Life
 from tests.simulation.story import Story
 
 TIMING = Timing()
+WITHOUT_DATABASE = ("G0", "G1", "G2", "R9")
+"""What does not cover what spans the moment at which another database takes a database's place."""
 MARK = "x-amz-meta-mark"
 """The user metadata by which a client names what it writes, so that equal bytes are told apart."""
 SHARED = b"the same"
@@ -56,6 +60,10 @@ class ObjectStore(MemoryUpstream):
         """The bytes that each mark stands for."""
         self.under_way: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self.misfenced: list[str] = []
+        self._databases = 0
+        self.takes_over = ""
+        """The database that is taking the bucket from one that is still about."""
+        self.on_taken_over: Callable[[], None] = lambda: None
 
     def owner(self, key: str) -> str | None:
         """The fence key that the object bears."""
@@ -87,12 +95,40 @@ class ObjectStore(MemoryUpstream):
         before = [objects.get(key) for key in keys]
         answer = self.apply(request, body)
         for key, old in zip(keys, before, strict=True):
-            if objects.get(key) is not old:
+            if objects.get(key) is not old and names_record(key):
+                self._ruled()
+            elif objects.get(key) is not old:
                 assert key in by, f"the gateway itself has changed {key}"
                 call, token = by[key]
                 self.story.add(Effect(call, self.story.now, f"{BUCKET}/{key}", self.value(key)))
                 self._bears(call, token, objects.get(key))
         return answer
+
+    def name_database(self) -> str:
+        """A name that no other database before this store has."""
+        self._databases += 1
+        return f"db{self._databases}"
+
+    @property
+    def recorded(self) -> bool:
+        """The bucket bears a record."""
+        return RECORD_KEY in self.buckets[BUCKET]
+
+    def _ruled(self) -> None:
+        """The bucket's record has changed."""
+        record = parse_record(self.buckets[BUCKET][RECORD_KEY].data)
+        by = "" if record.rebuilding else record.database
+        if by and by == self.takes_over:
+            self.takes_over = ""
+            self.story.faults["taken-over"] += 1
+            self.story.add(Fault(self.story.now, "taken-over", WITHOUT_DATABASE))
+            self.on_taken_over()
+        self.story.add(Ruled(self.story.now, by))
+
+    def lose_record(self) -> None:
+        """Somebody has deleted it."""
+        del self.buckets[BUCKET][RECORD_KEY]
+        self.story.add(Ruled(self.story.now, None))
 
     def land_in(self, delay_s: float, land: Callable[[], None]) -> asyncio.TimerHandle:
         def landed() -> None:
@@ -128,8 +164,9 @@ def is_staging(request: UpstreamRequest) -> bool:
 class Wire:
     """One run's way to the store (`gateway.upstream.base.Upstream`)."""
 
-    def __init__(self, store: ObjectStore, chance: Chance, life: Life) -> None:
-        self.store, self.chance, self.life = store, chance, life
+    def __init__(self, store: ObjectStore, chance: Chance, life: Life, database: str) -> None:
+        """`database`: whose run it is; empty where the bucket's record is not looked at."""
+        self.store, self.chance, self.life, self._database = store, chance, life, database
         self.story = store.story
         self._flying: list[tuple[asyncio.TimerHandle, UpstreamRequest]] = []
 
@@ -183,7 +220,7 @@ class Wire:
         by = calls()
         for key in _touched(request, body) or by:
             if key in by:
-                self.story.add(Sent(by[key][0], self.story.now))
+                self.story.add(Sent(by[key][0], self.story.now, self._database))
 
     async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
         """What becomes of a request that has been sent whole."""
