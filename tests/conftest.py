@@ -16,6 +16,7 @@ from botocore.config import Config
 
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream.embedded import EmbeddedStore
+from tests.authority import Authority
 
 REGION = "us-east-1"
 
@@ -79,3 +80,9 @@ def bucket(store_server: StoreServer) -> str:
     name = f"test-{secrets.token_hex(6)}"
     store_server.client.create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority for certificates, of the module alone."""
+    return Authority(tmp_path_factory.mktemp("authority"))

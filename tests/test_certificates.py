@@ -20,11 +20,6 @@ from gateway.certificates import CertificateError, check_authorities, read_ident
 from tests.authority import Authority, Pair
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture
 def pair(authority: Authority) -> Pair:
     """Files that a test may spoil."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,16 @@ async def before_a_peer() -> AsyncIterator[tuple[Rig, Listener]]:
             yield rig, listener
     finally:
         listener.close()
+
+
+async def used_once(rig: Rig, listener: Listener, *request: Any) -> Peer:
+    """The connection to the store that the request, which went well, has left in the pool."""
+    asking = asyncio.ensure_future(rig.ask(*request))
+    peer = await listener.accept()
+    await peer.request()
+    await peer.send(STORED)
+    assert (await asking).status == 200
+    return peer
 
 
 async def heads_answered(peer: Peer) -> bytes:
@@ -68,11 +79,7 @@ async def beside(main: Awaitable[None]) -> AsyncIterator[None]:
 async def test_a_pooled_connection_that_the_store_has_closed(target: str, fields: Pairs) -> None:
     """The next write goes over a new connection, once; the client notices nothing."""
     async with before_a_peer() as (rig, listener):
-        first = asyncio.ensure_future(rig.ask("PUT", target, fields, b"1"))
-        peer = await listener.accept()
-        await peer.request()
-        await peer.send(STORED)
-        assert (await first).status == 200
+        peer = await used_once(rig, listener, "PUT", target, fields, b"1")
         peer.close()
         second = asyncio.ensure_future(rig.ask("PUT", target, fields, b"2"))
         peer = await listener.accept()
@@ -86,11 +93,7 @@ async def test_a_pooled_connection_that_the_store_has_closed(target: str, fields
 async def test_a_pooled_connection_that_the_store_closes_under_a_write(target: str, fields: Pairs) -> None:
     """Nobody knows whether it was applied: 503 with `Unknown`, and it is not sent a second time."""
     async with before_a_peer() as (rig, listener):
-        first = asyncio.ensure_future(rig.ask("PUT", target, fields, b"1"))
-        peer = await listener.accept()
-        await peer.request()
-        await peer.send(STORED)
-        assert (await first).status == 200
+        peer = await used_once(rig, listener, "PUT", target, fields, b"1")
         second = asyncio.ensure_future(rig.ask("PUT", target, fields, b"2"))
         await peer.request()
         peer.close()
@@ -104,11 +107,7 @@ async def test_a_pooled_connection_that_the_store_closes_under_a_write(target: s
 async def test_a_pooled_connection_that_the_store_closes_under_a_read() -> None:
     """A read is tried once more on a new connection, and no false 502 or 503 comes of it."""
     async with before_a_peer() as (rig, listener):
-        first = asyncio.ensure_future(rig.ask("GET", "/b/k"))
-        peer = await listener.accept()
-        await peer.request()
-        await peer.send(STORED)
-        assert (await first).status == 200
+        peer = await used_once(rig, listener, "GET", "/b/k")
         second = asyncio.ensure_future(rig.ask("GET", "/b/k"))
         await peer.request()
         peer.close()

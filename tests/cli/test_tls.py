@@ -25,11 +25,6 @@ from tests.gateway_process import BOUND_S, GatewayProcess, before, command, envi
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
     return authority.issue("127.0.0.1")
 

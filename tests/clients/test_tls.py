@@ -19,11 +19,6 @@ BUCKET = "tls-clients"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def gateway(
     store_server: StoreServer, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:

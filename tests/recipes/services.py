@@ -139,6 +139,14 @@ def postgresql(directory: Path) -> Iterator[str]:
         child.wait(READY_S)
 
 
+def wait_until_blocked(database: psycopg.Connection, pid: int) -> None:
+    """Until the connection of that process waits for another's lock."""
+    until = time.monotonic() + READY_S
+    while not database.execute("SELECT 1 WHERE cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone():
+        assert time.monotonic() < until, "it does not wait"
+        time.sleep(LOOK_S)
+
+
 def answering(child: subprocess.Popen[bytes], look: Callable[[], None]) -> None:
     """Wait until a look at the server succeeds."""
     until = time.monotonic() + READY_S

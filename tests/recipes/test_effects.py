@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.gateway_process import GatewayProcess
 from tests.recipes.conftest import BUCKET
+from tests.recipes.services import wait_until_blocked
 from tests.recipes.snippets import code, for_psycopg, shown
 from tests.recipes.sources import PATIENCE_S, write
 
@@ -128,13 +128,6 @@ def late_write(postgresql: Database, first: str, level: str) -> tuple[list[Any],
         ours.commit()
         thread.join(PATIENCE_S)
     return told, postgresql.rows("SELECT result, fencing_token FROM render")
-
-
-def wait_until_blocked(database: psycopg.Connection, pid: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not database.execute("SELECT 1 WHERE cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone():
-        assert time.monotonic() < until, "it does not wait"
-        time.sleep(0.01)
 
 
 @pytest.mark.services

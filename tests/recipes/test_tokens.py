@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from kazoo.client import KazooClient
 from tests.docs.pages import page, rows, section
 from tests.gateway_process import ROOT, GatewayProcess, environment
 from tests.recipes.conftest import BUCKET
-from tests.recipes.services import etcd, redis_server
+from tests.recipes.services import etcd, redis_server, wait_until_blocked
 from tests.recipes.snippets import code, shown
 from tests.recipes.sources import PATIENCE_S, SERVICES, held, prepare, source, write
 
@@ -204,13 +203,6 @@ def test_the_token_is_drawn_after_the_row_is_locked(serving: Serving) -> None:
             holder.commit()
             thread.join(PATIENCE_S)
     assert got[0] > drawn
-
-
-def wait_until_blocked(database: psycopg.Connection, pid: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not database.execute("SELECT 1 WHERE cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone():
-        assert time.monotonic() < until, "it does not wait"
-        time.sleep(0.01)
 
 
 def test_a_cache_brings_numbers_out_of_order(serving: Serving) -> None:

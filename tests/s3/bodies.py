@@ -21,21 +21,33 @@ SCOPE = "20130524/us-east-1/s3/aws4_request"
 SEED = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"
 
 
+@dataclass(frozen=True)
+class Signing:
+    """Who signs, when, in which scope, and the signature of the head."""
+
+    secret: str = SECRET
+    amz_date: str = AMZ_DATE
+    scope: str = SCOPE
+    seed: str = SEED
+
+    def key(self) -> bytes:
+        derived = b"AWS4" + self.secret.encode()
+        for part in self.scope.split("/"):
+            derived = hmac.digest(derived, part.encode(), "sha256")
+        return derived
+
+    def sign(self, previous: str, kind: str, *covered: bytes) -> str:
+        hashes = "\n".join(hashlib.sha256(part).hexdigest() for part in covered)
+        text = f"AWS4-HMAC-SHA256-{kind}\n{self.amz_date}\n{self.scope}\n{previous}\n{hashes}"
+        return hmac.new(self.key(), text.encode(), "sha256").hexdigest()
+
+
 def key() -> bytes:
-    derived = b"AWS4" + SECRET.encode()
-    for part in SCOPE.split("/"):
-        derived = hmac.digest(derived, part.encode(), "sha256")
-    return derived
+    return Signing().key()
 
 
 def crc32(payload: bytes) -> str:
     return b64encode(zlib.crc32(payload).to_bytes(4, "big")).decode()
-
-
-def sign(previous: str, kind: str, *covered: bytes) -> str:
-    hashes = "\n".join(hashlib.sha256(part).hexdigest() for part in covered)
-    text = f"AWS4-HMAC-SHA256-{kind}\n{AMZ_DATE}\n{SCOPE}\n{previous}\n{hashes}"
-    return hmac.new(key(), text.encode(), "sha256").hexdigest()
 
 
 def split(payload: bytes, size: int) -> list[bytes]:
@@ -53,14 +65,17 @@ def unsigned_chunks(chunks: Iterable[bytes], trailer: str | None = None) -> byte
     return framed + (f"{trailer}\r\n".encode() if trailer else b"") + b"\r\n"
 
 
-def signed_chunks(chunks: Iterable[bytes], trailer: str | None = None, line_end: bytes = b"\r\n") -> bytes:
-    framed, previous = b"", SEED
+def signed_chunks(
+    chunks: Iterable[bytes], trailer: str | None = None, line_end: bytes = b"\r\n", signing: Signing | None = None
+) -> bytes:
+    signing = signing or Signing()
+    framed, previous = b"", signing.seed
     for chunk in (*chunks, b""):
-        previous = sign(previous, "PAYLOAD", b"", chunk)
+        previous = signing.sign(previous, "PAYLOAD", b"", chunk)
         framed += b"%x;chunk-signature=%b\r\n" % (len(chunk), previous.encode())
         framed += chunk + b"\r\n" if chunk else b""
     if trailer is not None:
-        signature = sign(previous, "TRAILER", f"{trailer}\n".encode())
+        signature = signing.sign(previous, "TRAILER", f"{trailer}\n".encode())
         framed += trailer.encode() + line_end + f"x-amz-trailer-signature:{signature}\r\n".encode()
     return framed + b"\r\n"
 

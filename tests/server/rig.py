@@ -35,7 +35,7 @@ from gateway.upstream.base import (
 )
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
-from gateway.upstream.memory import MemoryUpstream, StoredObject
+from gateway.upstream.memory import MemoryResponse, MemoryUpstream, StoredObject
 from gateway.upstream.probe import FixedCapabilities
 from tests.conftest import REGION, StoreServer
 
@@ -96,6 +96,20 @@ class Watched:
         self.writes.append(
             f"{request.method} {request.bucket}/{request.raw_key}" + (request.raw_query and f"?{request.raw_query}")
         )
+
+
+class Stalled(MemoryUpstream):
+    """Holds each PUT back until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKET)
+        self.arrived, self.release = asyncio.Event(), asyncio.Event()
+
+    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
+        if request.method == "PUT":
+            self.arrived.set()
+            await self.release.wait()
+        return await super().send(request, body, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ from gateway.server.listener import Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryUpstream
 from tests.conftest import REGION, StoreServer
-from tests.s3.bodies import crc32, split, unsigned_chunks
+from tests.s3.bodies import Signing, crc32, signed_chunks, split, unsigned_chunks
 from tests.server.rig import BUCKET, CREDENTIALS, Rig, Wire, real, running, signed
 
 SMALL, LARGE = b"small" * 200, bytes(range(256)) * 1200
@@ -62,7 +61,7 @@ class Upload:
             self.body = unsigned_chunks(pieces, trailer)
             fields.append(("content-length", str(len(self.body))))
         elif mode.signed_chunks:
-            size = len(self._framed(pieces, "0" * 64, "", b"", now, trailer if mode.trailer else None))
+            size = len(signed_chunks(pieces, trailer if mode.trailer else None))
             fields.append(("content-length", str(size)))
         else:
             self.body = payload
@@ -70,43 +69,15 @@ class Upload:
         self.head = signed("PUT", target, fields, payload=value, now=now)
         if mode.signed_chunks:
             seed = self.head.partition(b"Signature=")[2][:64].decode()
-            day = time.strftime("%Y%m%d", time.gmtime(now))
-            self.body = self._framed(
-                pieces, seed, f"{day}/{REGION}/s3/aws4_request", _key(day), now, trailer if mode.trailer else None
-            )
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+            signing = Signing(CREDENTIALS.secret_key, stamp, f"{stamp[:8]}/{REGION}/s3/aws4_request", seed)
+            self.body = signed_chunks(pieces, trailer if mode.trailer else None, signing=signing)
         if fault == "chunk":
             second = self.body.index(b"chunk-signature=", self.body.index(b"chunk-signature=") + 1) + 16
             self.body = self.body[:second] + b"0" * 64 + self.body[second + 64 :]
         if fault == "trailer signature":
             at = self.body.index(b"x-amz-trailer-signature:") + 24
             self.body = self.body[:at] + b"0" * 64 + self.body[at + 64 :]
-
-    @staticmethod
-    def _framed(pieces: list[bytes], seed: str, scope: str, key: bytes, now: float, trailer: str | None) -> bytes:
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-
-        def sign(previous: str, kind: str, *covered: bytes) -> str:
-            hashes = "\n".join(hashlib.sha256(part).hexdigest() for part in covered)
-            return hmac.new(
-                key, f"AWS4-HMAC-SHA256-{kind}\n{stamp}\n{scope}\n{previous}\n{hashes}".encode(), "sha256"
-            ).hexdigest()
-
-        framed, previous = b"", seed
-        for piece in (*pieces, b""):
-            previous = sign(previous, "PAYLOAD", b"", piece)
-            framed += b"%x;chunk-signature=%b\r\n" % (len(piece), previous.encode())
-            framed += piece + b"\r\n" if piece else b""
-        if trailer is not None:
-            signature = sign(previous, "TRAILER", f"{trailer}\n".encode())
-            framed += f"{trailer}\r\nx-amz-trailer-signature:{signature}\r\n".encode()
-        return framed + b"\r\n"
-
-
-def _key(day: str) -> bytes:
-    derived = b"AWS4" + CREDENTIALS.secret_key.encode()
-    for part in (day, REGION, "s3", "aws4_request"):
-        derived = hmac.digest(derived, part.encode(), "sha256")
-    return derived
 
 
 async def stored(server: StoreServer, bucket: str, key: str) -> bytes | None:

@@ -15,7 +15,7 @@ from gateway.service.waits import Timing
 from gateway.stores.base import EventKind
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
-from tests.server.rig import BUCKET, HOST, Answer, Rig, raw, running, signed
+from tests.server.rig import BUCKET, HOST, Answer, Rig, Stalled, raw, running, signed
 
 MIB = 1 << 20
 
@@ -231,23 +231,9 @@ async def test_continue_comes_after_admission(rig: Rig) -> None:
     assert [event.kind for event in await rig.store.events("object:b/k", None, 9)] == [EventKind.RAISED]
 
 
-class Stalled(MemoryUpstream):
-    """Holds each PUT back until it is told to go on."""
-
-    def __init__(self, *buckets: str) -> None:
-        super().__init__(*buckets)
-        self.arrived, self.release = asyncio.Event(), asyncio.Event()
-
-    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
-        if request.method == "PUT":
-            self.arrived.set()
-            await self.release.wait()
-        return await super().send(request, body, timeout_s)
-
-
 async def test_continue_comes_after_the_hand_over() -> None:
     """While a lower token's write is still on its way, the higher token's client holds its body back."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream, timing=Timing(handover_wait_s=5)) as rig:
         first = asyncio.create_task(rig.put("k", b"low", 1))
         await upstream.arrived.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -13,8 +13,8 @@ from gateway.server import connection, listener
 from gateway.server.connection import MAX_QUEUE
 from gateway.server.http import READ_BUFFER_BYTES, Request
 from gateway.server.listener import Limits
-from tests.server.rig import BUCKET, HOST, Rig, Wire, raw, running, signed
-from tests.server.test_http import Odd, Stalled
+from tests.server.rig import HOST, Rig, Stalled, Wire, raw, running, signed
+from tests.server.test_http import Odd
 
 LARGE = 300 * 1024
 TOKEN = ("x-fencing-token", "3")
@@ -90,7 +90,7 @@ async def test_one_host_and_a_version_that_is_spoken(rig: Rig, version: str, hos
 
 async def test_a_client_that_has_said_all_still_gets_its_answer() -> None:
     """A client may close its half of the connection behind its request; it is answered, and then there is an end."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream) as rig:
         wire = await rig.wire()
         await wire.send(signed("PUT", "/b/k", [TOKEN], b"x") + b"x")
@@ -127,19 +127,25 @@ async def test_a_client_that_takes_nothing_is_cut_off(size: int, monkeypatch: py
     monkeypatch.setattr(listener, "SWEEP_S", 0.02)
     monkeypatch.setattr(connection, "LINGER_S", 0.1)
     odd = Odd([("content-length", str(size))], b"x" * size)
-    async with running(upstream=odd, limits=Limits(idle_timeout_s=0.1)) as rig:
-        rig.gateway._s3_listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)  # type: ignore[union-attr]
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            client.connect(("127.0.0.1", rig.gateway.s3_port))
-            client.sendall(signed("GET", "/b/k", [("connection", "close")]))
-            await rig.answered(1)
-            cut = {60_000: None, 64 << 20: "the client has stopped reading the answer"}[size]
-            assert rig.record["message"] == cut
-            async with asyncio.timeout(5):
-                while rig.gateway._connections.connections:  # type: ignore[union-attr]
-                    await asyncio.sleep(0)
-            assert len(await asyncio.to_thread(received, client)) < size
+    async with running(upstream=odd, limits=Limits(idle_timeout_s=0.1)) as rig, taking_nothing(rig) as client:
+        cut = {60_000: None, 64 << 20: "the client has stopped reading the answer"}[size]
+        assert rig.record["message"] == cut
+        async with asyncio.timeout(5):
+            while rig.gateway._connections.connections:  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+        assert len(await asyncio.to_thread(received, client)) < size
+
+
+@asynccontextmanager
+async def taking_nothing(rig: Rig) -> AsyncIterator[socket.socket]:
+    """A client that has been answered, and has taken no more than small buffers hold."""
+    rig.gateway._s3_listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)  # type: ignore[union-attr]
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.connect(("127.0.0.1", rig.gateway.s3_port))
+        client.sendall(signed("GET", "/b/k", [("connection", "close")]))
+        await rig.answered(1)
+        yield client
 
 
 async def cannot_send(wire: Wire) -> bool:
@@ -165,7 +171,7 @@ def received(client: socket.socket) -> bytes:
 
 async def test_a_stop_closes_silent_connections_and_waits_for_answers() -> None:
     """A connection between two requests is closed at once; another has its answer first, and then its end."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream) as rig:
         silent, busy = await rig.wire(), await rig.wire()
         await silent.send(signed("GET", "/b"))
@@ -182,7 +188,7 @@ async def test_a_stop_closes_silent_connections_and_waits_for_answers() -> None:
 
 async def test_a_stop_cuts_what_is_not_answered_in_time() -> None:
     """The time of a stop is bounded; the request that it cuts is logged."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream) as rig:
         wire = await rig.wire()
         await wire.send(signed("PUT", "/b/k", [TOKEN], b"x") + b"x")
@@ -229,7 +235,7 @@ async def test_a_pipeline_of_offers_is_answered_whole(rig: Rig) -> None:
 
 async def test_what_is_parsed_ahead_is_bounded() -> None:
     """Of a packet with thousands of requests few are made objects while the first is being answered."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream) as rig:
         wire = await rig.wire()
         small = b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -244,7 +250,7 @@ async def test_what_is_parsed_ahead_is_bounded() -> None:
 
 async def test_bodies_that_wait_behind_a_request_are_bounded() -> None:
     """The bodies of a pipeline lie in memory together, and are bounded together; all of them arrive."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream) as rig:
         body, count = b"x" * 60_000, 12
         puts = b"".join(signed("PUT", f"/b/k{n}", [TOKEN], body) + body for n in range(count))
@@ -345,19 +351,13 @@ async def test_a_client_that_has_ended_is_not_waited_for(rig: Rig, monkeypatch: 
 async def test_a_stop_leaves_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that does not take its last answer is cut when the time is over; with the stop all have gone."""
     odd = Odd([("content-length", "60000")], b"x" * 60_000)
-    async with running(upstream=odd) as rig:
-        rig.gateway._s3_listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)  # type: ignore[union-attr]
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            client.connect(("127.0.0.1", rig.gateway.s3_port))
-            client.sendall(signed("GET", "/b/k", [("connection", "close")]))
-            await rig.answered(1)
-            connections = rig.gateway._connections
-            assert connections is not None
-            await connections.shutdown(0.1)
-            await asyncio.sleep(0)
-            assert connections.connections == set()
-            assert len(received(client)) < 60_000
+    async with running(upstream=odd) as rig, taking_nothing(rig) as client:
+        connections = rig.gateway._connections
+        assert connections is not None
+        await connections.shutdown(0.1)
+        await asyncio.sleep(0)
+        assert connections.connections == set()
+        assert len(received(client)) < 60_000
 
 
 # --- how many connections
@@ -379,7 +379,7 @@ async def test_one_connection_too_many_ends_the_longest_wait() -> None:
 
 async def test_where_all_connections_are_answered_a_new_one_is_told_to_come_later() -> None:
     """Nobody who is being answered is cut; the newcomers read S3's SlowDown, until they, too, are too many."""
-    upstream = Stalled(BUCKET)
+    upstream = Stalled()
     async with running(upstream=upstream, limits=Limits(max_connections=8)) as rig:
         puts = [asyncio.create_task(rig.put(f"k{n}", b"x", 1)) for n in range(8)]
         async with asyncio.timeout(5):

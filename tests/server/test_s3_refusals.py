@@ -15,7 +15,7 @@ from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
-from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, raw, rule, running
+from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, Stalled, raw, rule, running
 
 RULES = (
     rule("renders/{job}/**", "{job}"),
@@ -191,23 +191,9 @@ async def test_a_browsers_form_is_not_implemented(rig: Rig) -> None:
 # --- 503
 
 
-class Slow(MemoryUpstream):
-    """Holds each PUT back until it is released."""
-
-    def __init__(self) -> None:
-        super().__init__(BUCKET)
-        self.arrived, self.release = asyncio.Event(), asyncio.Event()
-
-    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
-        if request.method == "PUT":
-            self.arrived.set()
-            await self.release.wait()
-        return await super().send(request, body, timeout_s)
-
-
 async def test_a_hand_over_that_is_pending() -> None:
     """A higher token waits for what a lower one has sent, at most `handover_wait_s`; the floor stays raised."""
-    upstream = Slow()
+    upstream = Stalled()
     async with running(upstream=upstream, rules=RULES) as rig:
         first = asyncio.create_task(rig.put("renders/7/a", b"low", 1))
         await upstream.arrived.wait()
@@ -266,7 +252,7 @@ async def test_a_state_that_keeps_moving() -> None:
 
 async def test_too_many_requests() -> None:
     """Beyond the limit of running requests the next one is told to come again."""
-    upstream = Slow()
+    upstream = Stalled()
     async with running(upstream=upstream, limits=Limits(max_concurrent_requests=1)) as rig:
         first = asyncio.create_task(rig.put("k", b"x", 1))
         await upstream.arrived.wait()
@@ -284,7 +270,7 @@ async def test_too_many_requests_of_one_client(of_its_own: bool) -> None:
     """A client at its limit is told to come again, and keeps no other out; a forged signature takes nobody's place."""
     one = Client(CREDENTIALS, max_concurrent_requests=1 if of_its_own else None)
     limits = Limits(max_concurrent_requests_per_client=8 if of_its_own else 1)
-    upstream = Slow()
+    upstream = Stalled()
     async with running(upstream=upstream, clients=[one, Client(OTHER)], limits=limits) as rig:
         forged = Credentials(CREDENTIALS.access_key, "not the secret")
         assert (await rig.ask("GET", "/b/k", credentials=forged)).status == 403

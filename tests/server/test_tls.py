@@ -28,11 +28,6 @@ from tests.server.rig import BOUND_S, BUCKET, CREDENTIALS, HOST, Rig, running, s
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture
 def pair(authority: Authority) -> Pair:
     """Files that a test may replace."""

@@ -41,11 +41,6 @@ RECORD_BYTES = 16384
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
     return authority.issue("127.0.0.1")
 

@@ -163,27 +163,27 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     assert "damaged: keep the file, and put the latest backup" in await refused(path)
 
 
-async def test_damage_shows_at_the_start_after_a_crash(path: Path) -> None:
-    """After an unclean end the file is checked before anything is served from it."""
-    await start_and_stop(path, clean=False)
+def damage(path: Path) -> None:
+    """Overwrite the page at which the floors begin."""
     content = bytearray(path.read_bytes())
     connection = sqlite3.connect(path)
     ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'fence'")
     connection.close()
     content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
     path.write_bytes(content)
+
+
+async def test_damage_shows_at_the_start_after_a_crash(path: Path) -> None:
+    """After an unclean end the file is checked before anything is served from it."""
+    await start_and_stop(path, clean=False)
+    damage(path)
     assert "damaged" in await refused(path)
 
 
 async def test_damage_found_while_serving_fails_closed(path: Path) -> None:
     """A page that cannot be read makes the read and the raise StoreUnavailable, with what to do."""
     await start_and_stop(path)
-    content = bytearray(path.read_bytes())
-    connection = sqlite3.connect(path)
-    ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'fence'")
-    connection.close()
-    content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
-    path.write_bytes(content)
+    damage(path)
     store = SqliteStore(path)
     await store.start("rules")
     for call in (store.fence("job"), store.raise_floor("job", 34)):
