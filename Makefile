@@ -150,7 +150,7 @@ clean:
 		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends $$missing; fi
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
 		echo "The clients on Node need Node 20 or later; found $$(node --version)."; exit 1; }
-	@echo "Making .services with the AWS CLI and s3cmd (requirements/services.lock)"
+	@echo "Making .services with the AWS CLI, s3cmd and PyArrow (requirements/services.lock)"
 	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
 	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock
 	@echo "Making .services/before-checksums with older SDKs (requirements/before-checksums.lock)"

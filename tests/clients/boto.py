@@ -36,7 +36,7 @@ def say_token(client: Any, token: str | None) -> None:
 class Boto3:
     """boto3's client with its transfer manager."""
 
-    def __init__(self, bucket: str, **connection: str) -> None:
+    def __init__(self, bucket: str, **connection: str | None) -> None:
         self._bucket = bucket
         self._connection = connection
         self._session = boto3.session.Session()
@@ -70,7 +70,7 @@ class Boto3:
 class Aiobotocore:
     """aiobotocore's client, in a loop for each call. It has no transfer manager: large files go up in parts by hand."""
 
-    def __init__(self, bucket: str, **connection: str) -> None:
+    def __init__(self, bucket: str, **connection: str | None) -> None:
         self._bucket = bucket
         self._connection = connection
         self._session = get_session()

@@ -48,12 +48,14 @@ def environment(target: Target, home: Path) -> dict[str, str]:
     """What a program finds in its environment: the endpoint, the credentials, no other configuration."""
     rclone = home / "rclone.conf"
     rclone.touch()
+    token = target.credentials.session_token
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "AWS_ACCESS_KEY_ID": target.credentials.access_key,
         "AWS_SECRET_ACCESS_KEY": target.credentials.secret_key,
+        **({"AWS_SESSION_TOKEN": token} if token else {}),
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_ENDPOINT_URL_S3": target.url,

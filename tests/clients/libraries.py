@@ -25,13 +25,14 @@ from tests.gateway_process import Target
 T = TypeVar("T")
 
 
-def connection(target: Target) -> dict[str, str]:
+def connection(target: Target) -> dict[str, str | None]:
     """What boto3 and aiobotocore clients are made with."""
     return {
         "endpoint_url": target.url,
         "region_name": REGION,
         "aws_access_key_id": target.credentials.access_key,
         "aws_secret_access_key": target.credentials.secret_key,
+        "aws_session_token": target.credentials.session_token,
     }
 
 
@@ -115,6 +116,7 @@ class S3fs:
         fs = s3fs.S3FileSystem(
             key=pair.access_key,
             secret=pair.secret_key,
+            token=pair.session_token,
             endpoint_url=self._target.url,
             client_kwargs={"region_name": REGION},
             session=self._session,
@@ -156,6 +158,7 @@ class MinioPy:
             endpoint=target.host,
             access_key=target.credentials.access_key,
             secret_key=target.credentials.secret_key,
+            session_token=target.credentials.session_token,
             secure=False,
             region=REGION,
         )
