@@ -91,6 +91,16 @@ class ControlClient:
         """Who the gateway is, and which buckets it rules or refuses."""
         return self._json("GET", "/v1/buckets")
 
+    def webhooks(self) -> list[Json]:
+        """How the receivers of announcements fare. Who is no operator is told of none."""
+        try:
+            webhooks: list[Json] = self._json("GET", "/v1/webhooks")["webhooks"]
+        except Refused as refused:
+            if refused.reason != "forbidden":
+                raise
+            webhooks = []
+        return webhooks
+
     def begin_rebuild(self, bucket: str) -> Json:
         return self._json("POST", f"/v1/buckets/{quote(bucket, safe='')}/rebuild", {})
 

@@ -26,6 +26,7 @@ BY_REASON = {"fencing_refusals_total": "refusals", "fencing_would_refuse_total":
 def status(client: ControlClient, as_json: bool) -> None:
     """Whether a gateway takes requests, and what it is busy with. Exit status 3 if it takes none."""
     answer = client.check_ready() | _numbers(client.metrics()) | {"authority": client.buckets()}
+    answer["webhooks"] = client.webhooks()
     if as_json:
         print_json(answer)
         return
@@ -42,6 +43,7 @@ def status(client: ControlClient, as_json: bool) -> None:
             ("Mode observe would have refused", _by_reason(answer["would_refuse"])),
             ("Database", f"{answer['authority']['database'][:8]}, generation {answer['authority']['generation']}"),
             ("Buckets", _buckets(answer["authority"])),
+            *((f"Webhook {one['name']}", _webhook(one)) for one in answer["webhooks"]),
         ]
     )
     for one in answer["authority"]["refused"]:
@@ -55,6 +57,17 @@ def _buckets(authority: Json) -> str:
         return f"{told}; no records ([store] fenced_before = false)"
     count = len(authority["unrecorded"])
     return f"{told}; {count} without a record: the store has not proved conditional writes" if count else told
+
+
+def _webhook(webhook: Json) -> str:
+    told = f"{webhook['state']}, {webhook['waiting']} waiting"
+    if webhook["waiting"]:
+        told += f" since {webhook['oldest']}"
+    if dropped := sum(webhook["dropped"].values()):
+        told += f", {dropped} given up"
+    if webhook["last_error"] and (webhook["waiting"] or webhook["state"] != "delivering"):
+        told += f"; {printable(webhook['last_error'])}"
+    return told
 
 
 def _waiting(answer: Json) -> str:

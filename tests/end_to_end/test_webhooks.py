@@ -1,0 +1,171 @@
+"""A gateway and a receiver, two processes that are killed, stopped and started: nothing is lost, each key in order."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_structured
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+
+from tests.end_to_end.receiver import Receiver
+from tests.gateway_process import GatewayProcess
+
+NOWHERE = {"FENCING_GATEWAY_UPSTREAM__URL": "http://127.0.0.1:1"}
+"""What is announced here needs no object store."""
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    with Receiver(tmp_path / "receiver") as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, receiver: Receiver) -> Iterator[GatewayProcess]:
+    with GatewayProcess(tmp_path, configuration=receiver.settings(timeout_s="2"), **NOWHERE) as gateway:
+        yield gateway
+
+
+def ids(*tokens: int, key: str = "job") -> list[str]:
+    return [f"handed_over:{key}:{token}" for token in tokens]
+
+
+def standing(gateway: GatewayProcess) -> dict[str, object]:
+    with urllib.request.urlopen(gateway.control_url + "/v1/webhooks", timeout=10) as answer:
+        (webhook,) = json.load(answer)["webhooks"]
+    return webhook
+
+
+def test_an_announcement_is_a_cloud_event(gateway: GatewayProcess, receiver: Receiver) -> None:
+    """The SDK of those who receive CloudEvents reads it as it came, and finds its attributes and data."""
+    gateway.raise_floor("renders/job 1", 34)
+    receiver.until(lambda it: it.taken)
+    (attempt,) = receiver.attempts
+    headers = {name.lower(): value for name, value in attempt["headers"].items()}
+    message = HTTPMessage(headers, json.dumps(attempt["told"]).encode())
+    event = from_structured(message, JSONFormat(), CloudEvent)
+    assert event.get_type() == "fencing.handed_over"
+    assert event.get_id() == headers["webhook-id"] == "handed_over:renders/job%201:34"
+    assert event.get_subject() == "renders/job 1"
+    assert event.get_source().startswith("urn:fencing-gateway:")
+    assert event.get_time() is not None
+    assert event.get_data()["token"] == 34
+
+
+def test_kill_9_between_commit_and_post(tmp_path: Path, receiver: Receiver) -> None:
+    """What was acknowledged and not yet announced, or announced without an answer, is announced by the next run, under
+    the same ids and in order."""
+    receiver.feels("slow")
+    gateway = GatewayProcess(tmp_path, configuration=receiver.settings(), **NOWHERE).start()
+    gateway.raise_floor("job", 1, 2, 3)
+    receiver.until(lambda it: it.attempts)
+    gateway.kill()
+    receiver.feels("200")
+    with gateway.start():
+        receiver.until(lambda it: len(it.taken) == 3)
+        assert receiver.taken == ids(1, 2, 3)
+        assert receiver.attempts[0]["id"] == ids(1)[0]
+        assert receiver.attempts[0]["told"] == receiver.attempts[1]["told"]
+        assert standing(gateway)["waiting"] == 0
+
+
+def test_a_receiver_that_is_killed_and_comes_back(gateway: GatewayProcess, receiver: Receiver) -> None:
+    """While it is away floors rise as ever; once it is back it gets all."""
+    gateway.raise_floor("job", 1)
+    receiver.until(lambda it: it.taken)
+    receiver.kill()
+    gateway.raise_floor("job", 2, 3)
+    gateway.raise_floor("other", 1)
+    shown = standing(gateway)
+    assert shown["waiting"] == 3
+    receiver.start()
+    receiver.until(lambda it: len(it.taken) == 4)
+    assert [one for one in receiver.taken if ":job:" in one] == ids(1, 2, 3)
+    assert standing(gateway)["last_error"] == f"no connection to 127.0.0.1:{receiver.port}: Connection refused"
+
+
+def test_a_receiver_in_every_mood(gateway: GatewayProcess, receiver: Receiver) -> None:
+    """Errors, redirects, cut connections and silence have taken nothing: the same comes again, and nothing overtakes
+    it."""
+    for token, mood in enumerate(("500", "302", "cut", "slow"), 1):
+        receiver.feels(mood)
+        gateway.raise_floor("job", token)
+        receiver.until(lambda it, mood=mood: mood in [one["mood"] for one in it.attempts])
+        receiver.feels("200")
+        receiver.until(lambda it, token=token: len(it.taken) == token)
+    assert receiver.taken == ids(1, 2, 3, 4)
+    assert "/elsewhere" not in json.dumps(receiver.attempts)
+    assert standing(gateway)["last_error"] == "it did not answer within 2 s"
+
+
+def test_a_receiver_that_wants_no_more(gateway: GatewayProcess, receiver: Receiver) -> None:
+    """410 ends the posts, and is shown; the next start asks again. Nothing is lost meanwhile."""
+    receiver.feels("410")
+    gateway.raise_floor("job", 1)
+    receiver.until(lambda it: it.attempts)
+    gateway.raise_floor("other", 1)
+    assert standing(gateway)["state"] == "gone"
+    assert gateway.stop() == 0
+    receiver.feels("200")
+    gateway.start()
+    receiver.until(lambda it: len(it.taken) == 2)
+
+
+def test_status_shows_webhooks(gateway: GatewayProcess, receiver: Receiver) -> None:
+    """How many wait, and what the receiver last said, in `fencing-gateway status`."""
+    receiver.feels("500")
+    gateway.raise_floor("job", 1)
+    receiver.until(lambda it: it.attempts)
+    shown = gateway.ask("status").output
+    assert "Webhook real" in shown
+    assert "1 waiting" in shown
+    assert "it answered 500" in shown
+    assert json.loads(gateway.ask("status", "--json").output)["webhooks"][0]["waiting"] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kill_9_at_any_moment_under_load(tmp_path: Path, receiver: Receiver, seed: int) -> None:
+    """Whatever was acknowledged is announced, to a receiver that fails every now and then: of each key all tokens, the
+    first time each comes in order."""
+    chance = random.Random(seed)
+    gateway = GatewayProcess(tmp_path, configuration=receiver.settings(), **NOWHERE).start()
+    acknowledged: dict[str, int] = {}
+
+    def work(key: str, url: str) -> None:
+        while True:
+            token = acknowledged.get(key, 0) + 1
+            body = json.dumps({"token": token, "reason": "a test"}).encode()
+            try:
+                urllib.request.urlopen(f"{url}/v1/fences/{key}/raise", body, timeout=10).close()
+            except OSError:
+                return
+            acknowledged[key] = token
+
+    for _ in range(2):
+        workers = [threading.Thread(target=work, args=(f"job-{n}", gateway.control_url)) for n in range(4)]
+        for worker in workers:
+            worker.start()
+        for mood in ("500", "200"):
+            receiver.feels(mood)
+            with suppress(TimeoutError):
+                workers[0].join(chance.uniform(0.1, 0.4))
+        gateway.kill()
+        for worker in workers:
+            worker.join()
+        gateway.start()
+    receiver.feels("200")
+    with gateway:
+        receiver.until(lambda _: standing(gateway)["waiting"] == 0)
+    first = list(dict.fromkeys(receiver.taken))
+    for key, highest in acknowledged.items():
+        told = [one for one in first if f":{key}:" in one]
+        assert told[:highest] == ids(*range(1, highest + 1), key=key)
+        assert len(told) <= highest + 2, "at most what was under way at each kill"
