@@ -262,6 +262,12 @@ class Rig:
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
     @property
+    def told(self) -> list[str]:
+        """The events of the log since the gateway has started."""
+        events = [line["event"] for line in self.log]
+        return events[events.index("started") + 1 :]
+
+    @property
     def record(self) -> dict[str, Any]:
         """The log's line of the last request."""
         return [line for line in self.log if line["event"] == "request"][-1]

@@ -105,7 +105,7 @@ async def test_plain_http_gets_nothing(rig: Rig, caplog: pytest.LogCaptureFixtur
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), BOUND_S)
         writer.close()
-    assert {line["event"] for line in rig.log} == {"started", "tls-loaded"}
+    assert rig.told == []
     assert not caplog.records
 
 
