@@ -22,6 +22,11 @@ from gateway.stores.sqlite import SqliteStore
 RUN_S = 3.0
 
 
+_PRELOAD = """
+INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at) VALUES (?, 1, 0, 0, 0, 0)
+"""
+
+
 @dataclass(frozen=True)
 class Case:
     keys: int
@@ -59,7 +64,7 @@ async def preload(path: Path, keys: int) -> None:
     await store.stop(clean=True)
     connection = sqlite3.connect(path)
     rows = ((key_of(number),) for number in range(keys))
-    connection.executemany("INSERT INTO fence VALUES (?, 1, 0, 0, 0, 0)", rows)
+    connection.executemany(_PRELOAD, rows)
     connection.commit()
     connection.close()
 

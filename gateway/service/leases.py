@@ -30,8 +30,6 @@ from gateway.service.lines import HeldLease, Line, Lines
 from gateway.service.refusals import store_unavailable
 from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, StoreUnavailable
 
-_log = structlog.get_logger(__name__)
-
 GrantCall = Callable[[FencingKey, GrantWanted, Event], Awaitable[Granted]]
 """`Store.grant`, or a call that grants in the same way and writes more in the same transaction."""
 OnEnd = Callable[[FencingKey, Token, EventKind], None]
@@ -100,6 +98,7 @@ class Leases:
         self._store = fences.store
         self._clock = fences.clock
         self._terms = terms
+        self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._lines = Lines(self._clock, terms.lock_delay_s, terms.max_waiting)
         self._asked: dict[tuple[FencingKey, str], _Asked] = {}
         self._alarms = Alarms(self._clock, self._look)
@@ -263,7 +262,7 @@ class Leases:
                     line.key, Token(granted.token), wanted.holder, wanted.ttl_s, wanted.grant_id, repeatable
                 )
                 self.counts["granted"] += 1
-                _log.info("lease-granted", fence_key=line.key, token=granted.token, holder=wanted.holder)
+                self._log.info("lease-granted", fence_key=line.key, token=granted.token, holder=wanted.holder)
                 return line.held
             finally:
                 line.deciding = False
@@ -370,7 +369,7 @@ class Leases:
                 self.counts["lost"] += 1
                 raise
         self.counts["released"] += 1
-        _log.info("lease-released", fence_key=key, token=token)
+        self._log.info("lease-released", fence_key=key, token=token)
         self._tell_end(held, EventKind.RELEASED)
 
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
@@ -481,7 +480,7 @@ class Leases:
             held.told = True
             self.counts["expired"] += 1
             self._store.record(Event(held.key, EventKind.EXPIRED, held.token, held.token, held.holder))
-            _log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
+            self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
             line.stir()
             self._tell_end(held, EventKind.EXPIRED)
             if self._terms.caps.max_renewals is None:  # these are counted here alone
@@ -503,7 +502,7 @@ class Leases:
                 self._watch(held, self._clock.monotonic() + AGAIN_S)
                 return
         self.counts["lapsed"] += 1
-        _log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
+        self._log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
         self._tell_end(held, EventKind.LAPSED)
 
     # --- inside ---------------------------------------------------------------------------------------------
@@ -519,7 +518,7 @@ class Leases:
             try:
                 await self._store.forget_grants(self._clock.wall() - KEPT_S)
             except StoreUnavailable as error:
-                _log.warning("leases-not-forgotten", reason=str(error))
+                self._log.warning("leases-not-forgotten", reason=str(error))
 
 
 def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:

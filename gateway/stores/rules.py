@@ -38,7 +38,10 @@ def storable(event: Event) -> Event:
     require_text(event.key)
     require_token(event.token)
     require_token(event.floor)
-    return replace(event, detail=_readable(event.detail), request_id=_readable(event.request_id))
+    detail, request_id = _readable(event.detail), _readable(event.request_id)
+    if (detail, request_id) == (event.detail, event.request_id):
+        return event
+    return replace(event, detail=detail, request_id=request_id)
 
 
 def _readable(text: str) -> str:
