@@ -188,7 +188,7 @@ class Gateway:
             [
                 *buckets.calls(),
                 *leases.calls(),
-                *CredentialCalls(self.issuer, self.fences).calls(),
+                *CredentialCalls(self.issuer, self.leases).calls(),
                 *WebhookCalls(self.webhooks).calls(),
             ],
             self.leases.lease_of,

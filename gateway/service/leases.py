@@ -372,6 +372,12 @@ class Leases:
         self._log.info("lease-released", fence_key=key, token=token)
         self._tell_end(held, EventKind.RELEASED)
 
+    async def require_held(self, key: FencingKey, token: Token) -> None:
+        """Does nothing where that lease is held, or has run out and nobody has taken it over. Raises `Lost`,
+        `Malformed` (TokenNotIssued), `TryAgain`."""
+        with self._lines.at(key) as line:
+            await self._owned(line, token)
+
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""

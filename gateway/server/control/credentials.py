@@ -9,10 +9,10 @@ from pydantic import Field
 from gateway.core.keys import FencingKey, Token
 from gateway.server.control.access import ApiToken
 from gateway.server.control.calls import Ask, Call
-from gateway.server.control.documents import Given, KeyGiven, MomentShown, Shown, TokenGiven, TokenShown, number
+from gateway.server.control.documents import Given, KeyGiven, MomentShown, Shown, TokenGiven, TokenShown
 from gateway.server.control.problems import Problem
 from gateway.server.sessions import Issued, Issuer
-from gateway.service.fences import Fences
+from gateway.service.leases import Leases
 
 
 class CredentialsAsked(Given):
@@ -52,9 +52,9 @@ class LeaseCredentialsShown(Shown):
 class CredentialCalls:
     """Its handlers."""
 
-    def __init__(self, issuer: Issuer, fences: Fences) -> None:
+    def __init__(self, issuer: Issuer, leases: Leases) -> None:
         self._issuer = issuer
-        self._fences = fences
+        self._leases = leases
 
     def calls(self) -> list[Call]:
         """What they are."""
@@ -69,7 +69,7 @@ class CredentialCalls:
 
     async def give(self, ask: Ask, key: KeyGiven, body: CredentialsAsked) -> LeaseCredentialsShown:
         """S3 credentials for a lease that is still held; never takes or renews one."""
-        await self._confirm(key, body.token)
+        await self._leases.require_held(key, body.token)
         found = credentials_of(self._issuer, ask.caller, key, body.token)
         if found is None:
             raise Problem(
@@ -80,18 +80,6 @@ class CredentialCalls:
                 key=key,
             )
         return LeaseCredentialsShown(key=key, token=body.token, credentials=found)
-
-    async def _confirm(self, key: FencingKey, token: Token) -> None:
-        """Raises `Problem` unless the lease of that token is held; one that ran out is, as long as nobody took it."""
-        fence = await self._fences.state(key)
-        if fence.held is not None and fence.held.token == token:
-            return
-        if token > fence.granted_token:
-            told = f"no lease on {key!r} has been granted with token {token}: this gateway's leases never issued it"
-            raise Problem(400, "TokenNotIssued", told, key=key, floor=number(fence.floor))
-        gone = f"token {fence.floor} holds the key" if fence.floor > token else "it has been given up"
-        told = f"the lease on {key!r} with token {token} is lost: {gone}. Stop; credentials are for those who hold it"
-        raise Problem(409, "lost", told, key=key, floor=number(fence.floor))
 
 
 def credentials_of(issuer: Issuer, caller: ApiToken | None, key: FencingKey, token: Token) -> CredentialsShown | None:
