@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -131,6 +134,28 @@ def test_redis_forgets_by_default(directory: Path, gateway: GatewayProcess) -> N
     assert tokens == [1, 1]
     assert write(gateway.s3, place_of(job), tokens[1], "by B") == "written"
     assert write(gateway.s3, place_of(job), tokens[0], "by A, too late") == "written"
+
+
+def test_from_a_source_to_the_gateway_s_leases(gateway: GatewayProcess) -> None:
+    """A grant begins above the floor that another source has left; from then on a higher token of that source is
+    refused, and so it stays when the lease has been given up."""
+    job = "to-leases"
+    assert write(gateway.s3, place_of(job), 1000, "before") == "written"
+    lease = asked(f"{gateway.control_url}/v1/leases/{job}", {"holder": "B", "ttl_s": 60})
+    assert lease["token"] > 1000
+    assert write(gateway.s3, place_of(job), lease["token"], "by lease") == "written"
+    foreign = f"InvalidArgument TokenNotIssued {lease['token']}"
+    assert write(gateway.s3, place_of(job), lease["token"] + 1000, "not issued") == foreign
+    asked(f"{gateway.control_url}/v1/leases/{job}?token={lease['token']}", method="DELETE")
+    assert write(gateway.s3, place_of(job), lease["token"] + 1000, "not issued") == foreign
+    assert content(gateway, job) == b"by lease"
+
+
+def asked(url: str, document: object = None, method: str | None = None) -> Any:
+    """What the control API answers."""
+    data = None if document is None else json.dumps(document).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, method=method), timeout=PATIENCE_S) as answer:
+        return json.loads(answer.read() or b"null")
 
 
 # --- what the page says of etcd
