@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench.figures import Outcome
+from bench.lease_rows import LEASE_ROWS
 from bench.load import BLOCK_BYTES, NotMeasured
 from bench.processes import started
 from bench.report import as_json, table
@@ -48,10 +49,11 @@ async def run(scale: Scale, only: str, progress: Progress) -> list[Outcome]:
     wanted = [row for row in rows(scale) if only in row.title]
     floors = [keys for keys in scale.floor_keys if only in "durable floor raises"]
     refusals = only in "refused"
-    steps = Steps(progress, len(wanted) + len(floors) + refusals)
+    leases = [title for title in LEASE_ROWS if only in title]
+    steps = Steps(progress, len(wanted) + len(floors) + refusals + len(leases))
     for keys in floors:
         await steps.step(f"floor raises, {keys:,} keys", measure_floors(keys))
-    if not wanted and not refusals:
+    if not wanted and not refusals and not leases:
         return steps.outcomes
     spawn = multiprocessing.get_context("spawn")
     with (
@@ -64,6 +66,8 @@ async def run(scale: Scale, only: str, progress: Progress) -> list[Outcome]:
                 await steps.step("refusals", measure_refusals(bench, generator, scale))
             for number, row in enumerate(wanted):
                 await steps.step(row.title, measure(bench, generator, row, number, scale.row_s))
+            for title in leases:
+                await steps.step(title, LEASE_ROWS[title](bench, pool, scale))
     return steps.outcomes
 
 
