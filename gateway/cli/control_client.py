@@ -17,7 +17,7 @@ from gateway.cli.show import print_json, printable
 from gateway.client.blocking import SyncGatewayClient
 from gateway.client.engine import Engine
 from gateway.client.errors import Distrusted, Json, Refused, Unreachable
-from gateway.client.transport import checked_api_token, checked_url
+from gateway.client.transport import TIMEOUT_S, checked_api_token, checked_url
 from gateway.config import ConfigError, Settings, split_listen
 from gateway.tls import client_context, pinned_context
 from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
@@ -48,34 +48,34 @@ class ControlClient:
         return SyncGatewayClient(self.url, api_token=self._api_token, tls=self._tls, holder=holder)
 
     def fence(self, key: str) -> Json:
-        return self._json("GET", _path(key))
+        return self.ask("GET", _path(key))
 
     def check_alive(self) -> Json:
-        return self._json("GET", "/healthz")
+        return self.ask("GET", "/healthz")
 
     def check_ready(self) -> Json:
-        return self._json("GET", "/readyz")
+        return self.ask("GET", "/readyz")
 
     def raise_floor(self, key: str, token: int, reason: str) -> Json:
-        return self._json("POST", _path(key) + "/raise", {"token": str(token), "reason": reason})
+        return self.ask("POST", _path(key) + "/raise", {"token": str(token), "reason": reason})
 
     def settle(self, key: str, token: int | None, reason: str) -> Json:
-        return self._json("POST", _path(key) + "/settle", _said(token, reason))
+        return self.ask("POST", _path(key) + "/settle", _said(token, reason))
 
     def seal(self, key: str, token: int | None, reason: str) -> Json:
-        return self._json("POST", _path(key) + "/seal", _said(token, reason))
+        return self.ask("POST", _path(key) + "/seal", _said(token, reason))
 
     def lease_credentials(self, key: str, token: int) -> Json:
         """S3 credentials for a lease that is held."""
-        return self._json("POST", f"/v1/leases/{quote(key, safe='')}/credentials", {"token": str(token)})
+        return self.ask("POST", f"/v1/leases/{quote(key, safe='')}/credentials", {"token": str(token)})
 
     def fences(self, prefix: str, limit: int | None) -> Json:
         """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""
-        return self._pages("/v1/fences", "fences", "after", limit, {"prefix": prefix} if prefix else {})
+        return self.pages("/v1/fences", "fences", "after", limit, {"prefix": prefix} if prefix else {})
 
     def events(self, key: str, limit: int | None) -> Json:
         """A key's history, newest first."""
-        return self._pages(_path(key) + "/events", "events", "before", limit, {})
+        return self.pages(_path(key) + "/events", "events", "before", limit, {})
 
     def trace(self, key: str | None, request_id: str | None, for_s: int | None) -> Iterator[Json]:
         """The log's lines and the key's history as they come, until the gateway ends or `for_s` have passed."""
@@ -89,12 +89,12 @@ class ControlClient:
 
     def buckets(self) -> Json:
         """Who the gateway is, and which buckets it rules or refuses."""
-        return self._json("GET", "/v1/buckets")
+        return self.ask("GET", "/v1/buckets")
 
     def webhooks(self) -> list[Json]:
         """How the receivers of announcements fare. Who is no operator is told of none."""
         try:
-            webhooks: list[Json] = self._json("GET", "/v1/webhooks")["webhooks"]
+            webhooks: list[Json] = self.ask("GET", "/v1/webhooks")["webhooks"]
         except Refused as refused:
             if refused.reason != "forbidden":
                 raise
@@ -102,28 +102,35 @@ class ControlClient:
         return webhooks
 
     def begin_rebuild(self, bucket: str) -> Json:
-        return self._json("POST", f"/v1/buckets/{quote(bucket, safe='')}/rebuild", {})
+        return self.ask("POST", f"/v1/buckets/{quote(bucket, safe='')}/rebuild", {})
 
     def rebuild(self, bucket: str, wait_s: float) -> Json:
         """How far it has come; answered when it is over, else after `wait_s`."""
-        return self._json("GET", f"/v1/buckets/{quote(bucket, safe='')}/rebuild?wait_s={wait_s:g}")
+        return self.ask("GET", f"/v1/buckets/{quote(bucket, safe='')}/rebuild?wait_s={wait_s:g}")
 
     def backup(self) -> Iterator[bytes]:
         """A copy of the gateway's database, piece by piece."""
         return self._each(self.engine.transport.pieces("/v1/backup"))
 
-    def _pages(self, path: str, member: str, cursor: str, limit: int | None, query: dict[str, str]) -> Json:
+    def pages(self, path: str, member: str, cursor: str, limit: int | None, query: dict[str, str]) -> Json:
+        """Items from as many pages as it takes; `next` is where the limit cut."""
         items: list[Json] = []
         while True:
             size = MAX_PAGE if limit is None else min(MAX_PAGE, limit - len(items))
-            page = self._json("GET", f"{path}?{urlencode(query | {'limit': str(size)})}")
+            page = self.ask("GET", f"{path}?{urlencode(query | {'limit': str(size)})}")
             items += page[member]
             if page["next"] is None or (limit is not None and len(items) >= limit):
                 return {member: items, "next": page["next"]}
             query = query | {cursor: page["next"]}
 
-    def _json(self, method: str, target: str, body: Json | None = None) -> Json:
-        return self._call(self.engine.transport.json(method, target, body))
+    def ask(
+        self, method: str, target: str, body: Json | None = None, *, wait_s: float = 0.0, repeat_key: str | None = None
+    ) -> Json:
+        """One call, which the gateway may take `wait_s` longer to answer than others."""
+        headers = {} if repeat_key is None else {"Idempotency-Key": repeat_key}
+        return self._call(
+            self.engine.transport.json(method, target, body, timeout_s=TIMEOUT_S + wait_s, headers=headers)
+        )
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.engine.background.call(coroutine)

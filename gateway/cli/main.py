@@ -16,6 +16,8 @@ COMMANDS = (
     "explain",
     "fence",
     "run",
+    "lease",
+    "job",
     "credentials",
     "trace",
     "status",

@@ -36,6 +36,13 @@ _TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION",
 """With one of these set, some SDK would use other credentials, or another endpoint, than it is given."""
 
 
+endpoint_option = click.option(
+    "--endpoint",
+    envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    help="The gateway's S3 endpoint, for the command's environment.",
+)
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--key", required=True, help="The fence key to hold a lease on.")
 @click.option(
@@ -70,11 +77,7 @@ _TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file that holds the job's result, as JSON, when the command has ended; else it is text.",
 )
-@click.option(
-    "--endpoint",
-    envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    help="The S3 endpoint that the command is given, if it is not the one that the gateway names.",
-)
+@endpoint_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connected
 def run(

@@ -75,15 +75,20 @@ class Ward:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
 
-    def poll(self, *, wait: bool = False) -> int | None:
+    def poll(self) -> int | None:
         """What has become of it since the last look: its wait status, ended or stopped; None if nothing has."""
-        if self._child.returncode is not None:
-            return None
-        pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG | os.WUNTRACED)
-        if not pid:
-            if self._guard.poll() is not None:  # nobody would end it in time
-                self.send(signal.SIGKILL)
-            return None
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        if pid:
+            return self._ended(status)
+        if self._guard.poll() is not None:  # nobody would end it in time
+            self.send(signal.SIGKILL)
+        return None
+
+    def wait(self) -> int:
+        """Its wait status, when it has ended."""
+        return self._ended(os.waitpid(self.pid, 0)[1])
+
+    def _ended(self, status: int) -> int:
         if not os.WIFSTOPPED(status):
             self._child.returncode = os.waitstatus_to_exitcode(status)
         return status

@@ -12,16 +12,18 @@ from gateway.client.errors import (
     StaleToken,
     Unreachable,
 )
-from gateway.client.held import LeaseCredentials
 from gateway.client.lease import Job, Lease
+from gateway.client.records import Completion, JobRecord, LeaseCredentials
 from gateway.client.s3 import fenced_s3, fenced_session
 
 __all__ = [
+    "Completion",
     "Distrusted",
     "GatewayClient",
     "GatewayError",
     "Job",
     "JobCompleted",
+    "JobRecord",
     "Lease",
     "LeaseCredentials",
     "LeaseHeld",

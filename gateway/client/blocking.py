@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from gateway.client.engine import PATIENCE_S, Engine
-from gateway.client.errors import Json
+from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
+from gateway.client.records import JobRecord
 from gateway.clock import Clock
 
 
@@ -66,7 +67,7 @@ class SyncJob(_Context, GuardedJob):
     def _end(self, error: BaseException | None) -> None:
         if error is None and not self._hold.ended:
             self.complete()
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
             told = in_words(error)
             self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
 
@@ -85,7 +86,7 @@ class SyncGatewayClient:
         clock: Clock | None = None,
     ) -> None:
         """Raises `ValueError` for an address or token that can be none."""
-        self._engine = Engine(url, api_token, tls, holder, patience_s, clock)
+        self.engine = Engine(url, api_token, tls, holder, patience_s, clock)
 
     def __enter__(self) -> Self:
         return self
@@ -95,29 +96,29 @@ class SyncGatewayClient:
 
     def close(self) -> None:
         """As `GatewayClient.close`."""
-        self._engine.close()
+        self.engine.close()
 
     def lease(self, key: str, *, ttl_s: float = 30.0, wait_s: float = 0.0) -> SyncLease:
         """As `GatewayClient.lease`."""
-        return SyncLease(self._engine.lease(key, ttl_s, wait_s), self._engine.background)
+        return SyncLease(self.engine.lease(key, ttl_s, wait_s), self.engine.background)
 
     def receive(
-        self, queue: str, *, visibility_s: float = 30.0, wait_s: float = 20.0, max_jobs: int = 1
+        self, queue: str, *, visibility_s: float | None = None, wait_s: float = 20.0, max_jobs: int = 1
     ) -> list[SyncJob]:
         """As `GatewayClient.receive`."""
-        holds = self._engine.background.call(self._engine.receive(queue, visibility_s, wait_s, max_jobs))
-        return [SyncJob(hold, self._engine.background) for hold in holds]
+        holds = self.engine.background.call(self.engine.receive(queue, visibility_s, wait_s, max_jobs))
+        return [SyncJob(hold, self.engine.background) for hold in holds]
 
     def submit(
         self, queue: str, key: str, payload: object = None, *, priority: int | None = None, delay_s: float | None = None
-    ) -> Json:
+    ) -> JobRecord:
         """As `GatewayClient.submit`."""
-        return self._engine.background.call(self._engine.submit(queue, key, payload, priority, delay_s))
+        return self.engine.background.call(self.engine.submit(queue, key, payload, priority, delay_s))
 
-    def job(self, key: str) -> Json:
+    def job(self, key: str) -> JobRecord:
         """As `GatewayClient.job`."""
-        return self._engine.background.call(self._engine.job(key))
+        return self.engine.background.call(self.engine.job(key))
 
     def check(self, key: str, token: int) -> None:
         """As `GatewayClient.check`."""
-        self._engine.background.call(self._engine.check(key, token))
+        self.engine.background.call(self.engine.check(key, token))

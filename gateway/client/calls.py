@@ -8,7 +8,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from gateway.client.errors import Distrusted, Json, Unreachable
-from gateway.client.held import Grant, LeaseCredentials
+from gateway.client.records import Grant, JobRecord
 from gateway.client.transport import TIMEOUT_S, Transport
 from gateway.clock import Clock
 
@@ -46,7 +46,7 @@ class Calls:
         body: Json = {"holder": holder, "ttl_s": ttl_s, "wait_s": wait_s}
         sent_at = self._clock.monotonic()
         answer = await self._repeatable(_lease(key), body, repeat_key, wait_s)
-        return grant_of(answer, sent_at)
+        return Grant.of(answer, sent_at)
 
     async def renew(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the lease now lasts."""
@@ -59,18 +59,20 @@ class Calls:
 
     # --- jobs
 
-    async def submit(self, queue: str, job: Json) -> Json:
+    async def submit(self, queue: str, job: Json) -> JobRecord:
         """Enqueue a job; the same key again changes nothing."""
-        return await self.transport.json("POST", f"{_queue(queue)}/jobs", job)
+        return JobRecord.of(await self.transport.json("POST", f"{_queue(queue)}/jobs", job))
 
     async def receive(
-        self, queue: str, holder: str, visibility_s: float, wait_s: float, max_jobs: int, repeat_key: str
+        self, queue: str, holder: str, visibility_s: float | None, wait_s: float, max_jobs: int, repeat_key: str
     ) -> list[Grant]:
         """Jobs to work on, none if there are none for `wait_s`. Under one `repeat_key` they are the same."""
-        body: Json = {"holder": holder, "visibility_s": visibility_s, "wait_s": wait_s, "max": max_jobs}
+        body: Json = {"holder": holder, "wait_s": wait_s, "max": max_jobs}
+        if visibility_s is not None:
+            body["visibility_s"] = visibility_s
         sent_at = self._clock.monotonic()
         answer = await self._repeatable(f"{_queue(queue)}/receive", body, repeat_key, wait_s)
-        return [grant_of(job, sent_at, holder) for job in answer["jobs"]]
+        return [Grant.of(job, sent_at) for job in answer["jobs"]]
 
     async def extend(self, key: str, token: int, visibility_s: float, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the delivery now lasts."""
@@ -90,21 +92,21 @@ class Calls:
             body["delay_s"] = delay_s
         await self.transport.json("POST", f"{_job(key)}/fail", body)
 
-    async def complete(self, key: str, token: int, result: object, outputs: Sequence[str]) -> Json:
+    async def complete(self, key: str, token: int, result: object, outputs: Sequence[str]) -> JobRecord:
         """Record that the job is done."""
         body: Json = {"token": said(token)}
         if result is not None:
             body["result"] = result
         if outputs:
             body["outputs"] = [output_of(name) for name in outputs]
-        return await self.transport.json("POST", f"{_job(key)}/complete", body)
+        return JobRecord.of(await self.transport.json("POST", f"{_job(key)}/complete", body))
 
-    async def job(self, key: str) -> Json:
-        return await self.transport.json("GET", _job(key))
+    async def job(self, key: str) -> JobRecord:
+        return JobRecord.of(await self.transport.json("GET", _job(key)))
 
-    async def check(self, key: str, token: int) -> Json:
+    async def check(self, key: str, token: int) -> None:
         """Whether the token may have an effect outside S3 at this moment."""
-        return await self.transport.json("POST", f"/v1/fences/{quote(key, safe='')}/check", {"token": said(token)})
+        await self.transport.json("POST", f"/v1/fences/{quote(key, safe='')}/check", {"token": said(token)})
 
     async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float) -> Json:
         headers = {"Idempotency-Key": repeat_key}
@@ -122,22 +124,6 @@ def output_of(name: str) -> Json:
     if not bucket or not slash or not key:
         raise ValueError(f"an output is BUCKET/KEY, not {name!r}")
     return {"bucket": bucket, "key": key}
-
-
-def grant_of(answer: Json, sent_at: float, holder: str = "") -> Grant:
-    """The lease or delivery that the gateway describes."""
-    pair = answer.get("credentials")
-    return Grant(
-        key=answer["key"],
-        token=int(answer["token"]),
-        holder=str(answer.get("holder", holder)),
-        sent_at=sent_at,
-        expires_in_s=float(answer["expires_in_s"]),
-        credentials=None if pair is None else LeaseCredentials(**pair),
-        output=answer.get("output"),
-        payload=answer.get("payload"),
-        attempts=int(answer.get("attempts", 0)),
-    )
 
 
 def _lease(key: str) -> str:

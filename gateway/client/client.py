@@ -7,8 +7,8 @@ import ssl
 from typing import Self
 
 from gateway.client.engine import PATIENCE_S, Engine
-from gateway.client.errors import Json
 from gateway.client.lease import Job, Lease
+from gateway.client.records import JobRecord
 from gateway.clock import Clock
 
 
@@ -49,22 +49,23 @@ class GatewayClient:
         return Lease(self._engine.lease(key, ttl_s, wait_s), self._engine.background)
 
     async def receive(
-        self, queue: str, *, visibility_s: float = 30.0, wait_s: float = 20.0, max_jobs: int = 1
+        self, queue: str, *, visibility_s: float | None = None, wait_s: float = 20.0, max_jobs: int = 1
     ) -> list[Job]:
         """Jobs that are ready, at most `max_jobs`; none if there are none for `wait_s`. Each is to be entered (`async
-        with`) before `visibility_s` are over, else it is delivered again. Raises `Refused`, `Unreachable`."""
+        with`) before `visibility_s` are over (without it, what the queue gives), else it is delivered again. Raises
+        `Refused`, `Unreachable`."""
         holds = await self._engine.background.run(self._engine.receive(queue, visibility_s, wait_s, max_jobs))
         return [Job(hold, self._engine.background) for hold in holds]
 
     async def submit(
         self, queue: str, key: str, payload: object = None, *, priority: int | None = None, delay_s: float | None = None
-    ) -> Json:
+    ) -> JobRecord:
         """Enqueue a job and answer with its record; where its key is known already nothing is changed. `payload` is
         whatever JSON holds, up to 64 KB. Raises `Refused`, `Unreachable`."""
         return await self._engine.background.run(self._engine.submit(queue, key, payload, priority, delay_s))
 
-    async def job(self, key: str) -> Json:
-        """The record of a job, as `GET /v1/jobs/{key}` gives it. Raises `Refused`, `Unreachable`."""
+    async def job(self, key: str) -> JobRecord:
+        """What the gateway knows of a job. Raises `Refused`, `Unreachable`."""
         return await self._engine.background.run(self._engine.job(key))
 
     async def check(self, key: str, token: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
@@ -10,8 +11,8 @@ from pathlib import Path
 from gateway.client.background import Background
 from gateway.client.calls import Calls, patiently
 from gateway.client.errors import Json
-from gateway.client.held import Grant
-from gateway.client.hold import JobHold, LeaseHold, LeaseWish
+from gateway.client.hold import LEAST_TURN_S, JobHold, LeaseHold, LeaseWish
+from gateway.client.records import Grant, JobRecord
 from gateway.client.transport import Transport, checked_api_token, checked_url
 from gateway.clock import Clock, HolderClock
 from gateway.tls import client_context
@@ -55,24 +56,31 @@ class Engine:
         wish = LeaseWish(key, self.holder, ttl_s, wait_s, self.patience_s)
         return LeaseHold(self.calls, self.clock, wish, self.clock.nonce)
 
-    async def receive(self, queue: str, visibility_s: float, wait_s: float, max_jobs: int) -> list[JobHold]:
-        repeat_key, began = self.clock.nonce(), self.clock.monotonic()
+    async def receive(self, queue: str, visibility_s: float | None, wait_s: float, max_jobs: int) -> list[JobHold]:
+        """Jobs that are still to be entered; none if there are none for `wait_s`, whatever the gateway's own limit."""
+        wait_until = self.clock.monotonic() + wait_s
+        while True:
+            repeat_key, began = self.clock.nonce(), self.clock.monotonic()
 
-        async def attempt() -> list[Grant]:
-            left_s = max(0.0, began + wait_s - self.clock.monotonic())
-            return await self.calls.receive(queue, self.holder, visibility_s, left_s, max_jobs, repeat_key)
+            async def attempt(repeat_key: str = repeat_key) -> list[Grant]:
+                left_s = max(0.0, wait_until - self.clock.monotonic())
+                return await self.calls.receive(queue, self.holder, visibility_s, left_s, max_jobs, repeat_key)
 
-        grants = await patiently(attempt, lambda: began + wait_s + self.patience_s, self.clock)
-        return [JobHold(self.calls, self.clock, grant, visibility_s) for grant in grants]
+            grants = await patiently(attempt, lambda: wait_until + self.patience_s, self.clock)
+            if grants or self.clock.monotonic() >= wait_until:
+                return [JobHold(self.calls, self.clock, grant) for grant in grants]
+            await asyncio.sleep(max(0.0, began + LEAST_TURN_S - self.clock.monotonic()))
 
-    async def submit(self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None) -> Json:
+    async def submit(
+        self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None
+    ) -> JobRecord:
         job: Json = {"key": key}
         named = {"payload": payload, "priority": priority, "delay_s": delay_s}
         job |= {name: value for name, value in named.items() if value is not None}
         until = self.clock.monotonic() + self.patience_s
         return await patiently(lambda: self.calls.submit(queue, job), lambda: until, self.clock)
 
-    async def job(self, key: str) -> Json:
+    async def job(self, key: str) -> JobRecord:
         until = self.clock.monotonic() + self.patience_s
         return await patiently(lambda: self.calls.job(key), lambda: until, self.clock)
 

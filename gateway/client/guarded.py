@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from gateway.client.background import Background
 from gateway.client.errors import LeaseLost
-from gateway.client.held import LeaseCredentials
 from gateway.client.hold import Hold, JobHold, LeaseHold
+from gateway.client.records import LeaseCredentials
 
 
 class Guarded:
@@ -36,7 +36,7 @@ class Guarded:
 
     @property
     def output(self) -> str | None:
-        """Where a rule says that the job's result goes."""
+        """The object key that a rule gives the job's output."""
         return self._hold.held.grant.output
 
     @property

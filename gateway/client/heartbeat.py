@@ -11,6 +11,8 @@ from gateway.clock import Clock
 
 LONGEST_NAP_S = 1.0
 """A timer stands still while the machine sleeps; the lease's clock does not."""
+NEVER_GRANTED = "TokenNotIssued"
+"""The gateway has another database: whatever holds there, this lease does not."""
 FIRST_PAUSE_S = 0.1
 LEAST_ATTEMPT_S = 1.0
 
@@ -46,6 +48,9 @@ async def beat(held: Held, renew: Callable[[float], Awaitable[float]], clock: Cl
             wait_s = max(pause_s, error.retry_after_s or 0)
             pause_s = min(2 * pause_s, held.term_s / RENEWALS_IN_TERM)
         except Refused as error:
+            if error.reason == NEVER_GRANTED and not held.finishing:
+                held.lose(LeaseLost(str(error), error.problem))
+                return
             held.last_failure = error
             wait_s = held.term_s / RENEWALS_IN_TERM
         held.renew_at = clock.monotonic() + wait_s

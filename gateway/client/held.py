@@ -9,42 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from gateway.client.errors import LeaseLost
+from gateway.client.records import Grant
 from gateway.clock import Clock
 
 LEAST_MARGIN_S = 0.05
 MARGIN_OF_TERM = 0.02
 """What the two monotonic clocks may differ in speed, and what stopping takes."""
 RENEWALS_IN_TERM = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseCredentials:
-    """AWS credentials that are bound to a lease: with them every request is fenced by itself."""
-
-    access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str = field(repr=False)
-    expires_at: str
-    """RFC 3339, UTC."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the gateway answered: a lease, or the delivery of a job."""
-
-    key: str
-    token: int
-    holder: str
-    sent_at: float
-    """On the holder's clock, from before the request was sent."""
-    expires_in_s: float
-    credentials: LeaseCredentials | None = None
-    output: str | None = None
-    payload: object = None
-    attempts: int = 0
 
 
 class Held:

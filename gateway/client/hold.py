@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.client.calls import Calls, patiently
-from gateway.client.errors import GatewayError, Json, LeaseLost
+from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost
 from gateway.client.heartbeat import beat
-from gateway.client.held import Grant, Held
+from gateway.client.held import Held
+from gateway.client.records import Grant, JobRecord
 from gateway.clock import Clock
 
 FAREWELL_S = 5.0
 """How long giving back may take: it is a courtesy, since what is not given back runs out."""
+LEAST_TURN_S = 0.5
+"""Between one place in line and the next."""
 
 T = TypeVar("T")
 
@@ -68,12 +71,12 @@ class Hold(ABC):
             await patiently(renew, lambda: until, self._clock)
         return held
 
-    async def complete(self, result: object, outputs: Sequence[str]) -> Json:
+    async def complete(self, result: object, outputs: Sequence[str]) -> JobRecord:
         """Record the job as done; repeated until the deadline. Raises `Refused`, `Unreachable`."""
         held, grant = self.held, self.held.grant
         held.check()
 
-        async def attempt() -> Json:
+        async def attempt() -> JobRecord:
             return await self._calls.complete(grant.key, grant.token, result, outputs)
 
         return await self._finish(patiently(attempt, lambda: held.deadline, self._clock))
@@ -141,11 +144,15 @@ class LeaseHold(Hold):
                 wait_s = max(0.0, wait_until - self._clock.monotonic())
                 return await self._calls.acquire(wish.key, wish.holder, wish.ttl_s, wait_s, repeat_key)
 
+            began = self._clock.monotonic()
             try:
                 return await self._fresh(await patiently(attempt, lambda: until, self._clock))
-            except LeaseLost:
-                if self._clock.monotonic() >= until:
+            except (LeaseHeld, LeaseLost) as error:
+                # A gateway lets nobody stand in line for longer than its settings say.
+                over = wait_until if isinstance(error, LeaseHeld) else until
+                if self._clock.monotonic() >= over:
                     raise
+            await asyncio.sleep(max(0.0, began + LEAST_TURN_S - self._clock.monotonic()))
 
     async def _renew(self, grant: Grant, timeout_s: float) -> float:
         return await self._calls.renew(grant.key, grant.token, timeout_s)
@@ -157,16 +164,15 @@ class LeaseHold(Hold):
 class JobHold(Hold):
     """A job that a queue has delivered."""
 
-    def __init__(self, calls: Calls, clock: Clock, grant: Grant, visibility_s: float) -> None:
+    def __init__(self, calls: Calls, clock: Clock, grant: Grant) -> None:
         super().__init__(calls, clock)
         self.grant = grant
-        self._visibility_s = visibility_s
 
     async def _obtained(self) -> Held:
         return await self._fresh(self.grant)
 
     async def _renew(self, grant: Grant, timeout_s: float) -> float:
-        return await self._calls.extend(grant.key, grant.token, self._visibility_s, timeout_s)
+        return await self._calls.extend(grant.key, grant.token, timeout_s)
 
     async def _give_back(self, grant: Grant) -> None:
         await self._calls.give_back(grant.key, grant.token, FAREWELL_S)

@@ -109,6 +109,6 @@ class Job(_Context, GuardedJob):
     async def _end(self, error: BaseException | None) -> None:
         if error is None and not self._hold.ended:
             await self.complete()
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
             told = in_words(error)
             await self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))

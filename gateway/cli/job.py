@@ -1,0 +1,246 @@
+"""`fencing-gateway job`: jobs and their queues. `job work` is in `job_work.py`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+import orjson
+
+from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.fence import TokenType
+from gateway.cli.job_work import work
+from gateway.cli.run import check_outputs, result_of
+from gateway.cli.show import print_facts, print_json, print_table, printable
+from gateway.client.calls import output_of
+from gateway.clock import SystemClock
+
+STYLE_OF_STATE = {"completed": "green", "running": "cyan", "dead": "red", "delayed": "yellow"}
+STATES = ("waiting", "delayed", "running", "completed", "dead")
+WIDEST_SHOWN = 60
+
+
+@click.group()
+def job() -> None:
+    """Submit jobs, work on them, and look at them."""
+
+
+job.add_command(work)
+
+
+@job.command()
+@click.argument("queue")
+@click.argument("key")
+@click.argument("payload", required=False)
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest is delivered first.")
+@click.option(
+    "--delay", "delay_s", type=click.FloatRange(min=0), default=0.0, help="Not to be delivered for so many seconds."
+)
+@click.option("--new", is_flag=True, help="Refuse a key that has a job already.")
+@control_command
+def submit(
+    client: ControlClient,
+    as_json: bool,
+    queue: str,
+    key: str,
+    payload: str | None,
+    priority: int,
+    delay_s: float,
+    new: bool,
+) -> None:
+    """Submit the job KEY to QUEUE. A key that has its job already is left as it is.
+
+    PAYLOAD is JSON if it is any, else text."""
+    body: Json = {"key": key, "priority": priority, "delay_s": delay_s, "deduplicate": not new}
+    if payload is not None:
+        body["payload"] = json_or_text(payload)
+    answer = client.ask("POST", f"/v1/queues/{quote(queue, safe='')}/jobs", body)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"{printable(answer['key'])} is {answer['state']} in queue {printable(answer['queue'] or 'none')}.")
+
+
+@job.command()
+@click.argument("queue")
+@click.option(
+    "--visibility",
+    "visibility_s",
+    type=click.FloatRange(min=0.1),
+    help="Seconds until the job is delivered again, unless it is extended; by default the queue's.",
+)
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help="Wait for a job, in seconds.")
+@click.option(
+    "--max", "max_jobs", type=click.IntRange(1, 100), default=1, show_default=True, help="At most so many jobs."
+)
+@click.option("--holder", help="Who works on it; by default this host and process.")
+@control_command
+def receive(
+    client: ControlClient,
+    as_json: bool,
+    queue: str,
+    visibility_s: float | None,
+    wait_s: float,
+    max_jobs: int,
+    holder: str | None,
+) -> None:
+    """Take jobs from QUEUE, each under a lease with a fresh token. Exit status 0 also if there are none.
+
+    Whoever takes one must extend it, and complete it with its token. --json shows its S3 credentials, too."""
+    body: Json = {"holder": holder or f"{socket.gethostname()}:{os.getppid()}", "wait_s": wait_s, "max": max_jobs}
+    if visibility_s is not None:
+        body["visibility_s"] = visibility_s
+    target = f"/v1/queues/{quote(queue, safe='')}/receive"
+    answer = client.ask("POST", target, body, wait_s=wait_s, repeat_key=SystemClock().nonce())
+    if as_json:
+        print_json(answer)
+        return
+    if not answer["jobs"]:
+        click.echo("There is no job to work on now.")
+        return
+    rows = [
+        (one["key"], str(one["token"]), str(one["attempts"]), f"{one['expires_in_s']:.0f} s", _json(one["payload"]))
+        for one in answer["jobs"]
+    ]
+    print_table(("KEY", "TOKEN", "ATTEMPT", "LEFT", "PAYLOAD"), rows)
+
+
+@job.command()
+@click.argument("key")
+@click.argument("token", type=TokenType())
+@click.option(
+    "--result", type=click.Path(dir_okay=False, path_type=Path), help="A file with the result: JSON, else text."
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="BUCKET/KEY",
+    help="An object that must have been written under this token. May be repeated.",
+)
+@control_command
+def complete(
+    client: ControlClient, as_json: bool, key: str, token: int, result: Path | None, outputs: tuple[str, ...]
+) -> None:
+    """Record the job KEY as done by TOKEN, once and for all. Again with the same token: the same answer."""
+    check_outputs(outputs)
+    body: Json = {"token": str(token), "outputs": [output_of(name) for name in outputs]}
+    if result is not None:
+        body["result"] = result_of(result)
+    answer = client.ask("POST", f"{_path(key)}/complete", body)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"Done: {printable(key)} is completed by token {answer['completion']['token']}.")
+
+
+@job.command("list")
+@click.option("--queue", help="Only those of this queue.")
+@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@control_command
+def list_jobs(client: ControlClient, as_json: bool, queue: str | None, state: str | None, limit: int) -> None:
+    """Jobs by key."""
+    asked = {name: value for name, value in (("queue", queue), ("state", state)) if value is not None}
+    answer = client.pages("/v1/jobs", "jobs", "after", limit, asked)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (one["key"], one["queue"] or "", one["state"], str(one["attempts"]), str(one["token"]), _note(one))
+        for one in answer["jobs"]
+    ]
+    styles = [STYLE_OF_STATE.get(one["state"], "") for one in answer["jobs"]]
+    print_table(("KEY", "QUEUE", "STATE", "ATTEMPTS", "TOKEN", "NOTE"), rows, styles)
+    if answer["next"] is not None:
+        click.echo("There are more: raise --limit.", err=True)
+
+
+@job.command("show")
+@click.argument("key")
+@control_command
+def show_job(client: ControlClient, as_json: bool, key: str) -> None:
+    """What is known of the job KEY."""
+    answer = client.ask("GET", _path(key))
+    if as_json:
+        print_json(answer)
+        return
+    facts = [
+        ("Key", answer["key"]),
+        ("Queue", answer["queue"] or "none"),
+        ("State", answer["state"]),
+        ("Attempts", str(answer["attempts"])),
+        ("Token", str(answer["token"])),
+        ("Holder", _holder(answer)),
+        ("Priority", str(answer["priority"])),
+        ("Submitted", _moment(answer["submitted_at"])),
+        ("Payload", _json(answer["payload"])),
+    ]
+    if answer["state"] == "delayed":
+        facts.append(("Due", _moment(answer["available_at"])))
+    if answer["error"]:
+        facts.append(("Last error", answer["error"]))
+    if done := answer["completion"]:
+        outputs = ", ".join(f"{output['bucket']}/{output['key']}" for output in done["outputs"])
+        facts += [
+            ("Completed", f"{_moment(done['at'])} by token {done['token']}, {done['holder'] or 'holder unknown'}"),
+            ("Result", _json(done["result"])),
+            ("Outputs", outputs or "none named"),
+        ]
+    print_facts(facts)
+
+
+@job.command()
+@click.argument("queue")
+@click.option("--reason", required=True, help="Why, for the jobs' history.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="At most so many.")
+@control_command
+def redrive(client: ControlClient, as_json: bool, queue: str, reason: str, limit: int) -> None:
+    """Have the dead jobs of QUEUE tried again, with all their attempts. An operator's."""
+    answer = client.ask("POST", f"/v1/queues/{quote(queue, safe='')}/redrive", {"reason": reason, "limit": limit})
+    if as_json:
+        print_json(answer)
+        return
+    count = answer["reopened"]
+    click.echo(f"Done: {count} {'job waits' if count == 1 else 'jobs wait'} again.")
+
+
+def json_or_text(text: str) -> object:
+    """A payload as it is given on the command line."""
+    try:
+        value: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value
+
+
+def _json(value: object) -> str:
+    return "" if value is None else orjson.dumps(value).decode()
+
+
+def _note(one: Json) -> str:
+    """What is most worth knowing of it, shortened."""
+    if one["completion"]:
+        text = f"by token {one['completion']['token']}"
+    elif one["error"]:
+        text = one["error"]
+    else:
+        text = _json(one["payload"])
+    return text if len(text) <= WIDEST_SHOWN else text[: WIDEST_SHOWN - 1] + "…"
+
+
+def _holder(answer: Json) -> str:
+    if not answer["holder"]:
+        return "nobody"
+    return f"{answer['holder']}, for {answer['expires_in_s']:.0f} s more"
+
+
+def _moment(at: str | None) -> str:
+    return at[:19].replace("T", " ") if at else "never"
+
+
+def _path(key: str) -> str:
+    return f"/v1/jobs/{quote(key, safe='')}"

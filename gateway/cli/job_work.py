@@ -1,0 +1,193 @@
+"""`fencing-gateway job work`: a command for each job of a queue, so many at a time, each under its own lease."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+import orjson
+
+from gateway.cli.control_client import ControlClient, connected
+from gateway.cli.run import GRACE_OF_TERM, endpoint_option, environment_of, guard_with, judge
+from gateway.cli.show import printable
+from gateway.cli.supervise import status_of
+from gateway.cli.ward import Ward
+from gateway.client.blocking import SyncJob
+from gateway.client.engine import Engine
+from gateway.client.errors import GatewayError, Unreachable
+from gateway.client.hold import JobHold
+
+PAYLOAD_VARIABLE = "FENCING_PAYLOAD"
+POLL_S = 60.0
+_WORD = re.compile(r"\{(payload|key|token)\}")
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--queue", required=True, help="The queue to take jobs from.")
+@click.option("-n", "--jobs", "count", type=click.IntRange(1, 1000), default=1, show_default=True, help="At a time.")
+@click.option(
+    "--visibility",
+    "visibility_s",
+    type=click.FloatRange(min=0.5),
+    default=30.0,
+    show_default=True,
+    help="Seconds until a job is delivered again whose worker is not heard of any more.",
+)
+@click.option("--holder", help="Who works on them; by default this host and process.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Seconds between SIGTERM and SIGKILL; at most a quarter of --visibility.",
+)
+@endpoint_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@connected
+def work(
+    client: ControlClient,
+    queue: str,
+    count: int,
+    visibility_s: float,
+    holder: str | None,
+    grace_s: float,
+    endpoint: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND for each job of a queue, as `fencing-gateway run` does for one.
+
+    In COMMAND's words {payload}, {key} and {token} stand for the job's; FENCING_PAYLOAD holds the payload, too. Exit
+    status 0 completes the job, any other is a failed attempt. SIGTERM and SIGINT let the running ones end, a second one
+    ends them and gives their jobs back."""
+    grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
+    with client.worker(holder) as worker:
+        task = Task(command, grace_s, lambda job: environment_of(job, client.url, endpoint, os.environ))
+        asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
+
+
+class Task:
+    """What is done for each job. Its methods may be called from any thread."""
+
+    def __init__(self, command: Sequence[str], grace_s: float, environ: Callable[[SyncJob], Mapping[str, str]]) -> None:
+        self._command = command
+        self._grace_s = grace_s
+        self._environ = environ
+        self._wards: set[Ward] = set()
+        self._hurried = False
+
+    def do(self, job: SyncJob) -> None:
+        """Run the command for it, and tell how it went. Raises `GatewayError`."""
+        with job:
+            words, payload = filled(self._command, job)
+            environ = {**self._environ(job), PAYLOAD_VARIABLE: payload}
+            ward = Ward(words, environ, job.deadline, self._grace_s, stdin=subprocess.DEVNULL)
+            self._wards.add(ward)
+            try:
+                guard_with(ward, job)
+                status = status_of(ward.wait())
+                judge(ward, job)
+            finally:
+                self._wards.discard(ward)
+            if status and self._hurried:
+                job.release()
+            elif status:
+                job.fail(f"exit status {status}")
+
+    def hurry(self) -> None:
+        """End all that runs; their jobs go back to the queue."""
+        self._hurried = True
+        for ward in tuple(self._wards):
+            ward.send(signal.SIGTERM)
+
+
+class Crew:
+    """Those who work on a queue's jobs in this process."""
+
+    def __init__(self, engine: Engine, queue: str, visibility_s: float, task: Task) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._visibility_s = visibility_s
+        self._task = task
+        self._reached = False
+        self._draining = False
+        self._fault: GatewayError | None = None
+        self._receiving: set[asyncio.Task[list[JobHold]]] = set()
+
+    async def serve(self, count: int) -> None:
+        """Until told to stop. Raises `Refused` where the queue may not be worked on, `Unreachable` where no gateway
+        has ever answered."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._told_to_stop)
+        with ThreadPoolExecutor(count) as pool:
+            await asyncio.gather(*(self._one_after_another(pool) for _ in range(count)))
+        if self._fault is not None:
+            raise self._fault
+
+    async def _one_after_another(self, pool: ThreadPoolExecutor) -> None:
+        while not self._draining:
+            for hold in await self._received():
+                job = SyncJob(hold, self._engine.background)
+                try:
+                    await asyncio.get_running_loop().run_in_executor(pool, self._task.do, job)
+                except GatewayError as error:
+                    click.echo(f"fencing-gateway: {printable(f'{job.key}: {error}')}", err=True)
+
+    async def _received(self) -> list[JobHold]:
+        """At most one job, so that none waits here while others are free; none when draining."""
+        receiving = asyncio.ensure_future(
+            self._engine.background.run(self._engine.receive(self._queue, self._visibility_s, POLL_S, 1))
+        )
+        self._receiving.add(receiving)
+        try:
+            holds = await receiving
+            self._reached = True
+        except asyncio.CancelledError:
+            return []
+        except Unreachable as error:
+            if not self._reached:
+                self._give_up(error)
+            else:
+                click.echo(f"fencing-gateway: {printable(str(error))}", err=True)
+            return []
+        except GatewayError as error:
+            self._give_up(error)
+            return []
+        finally:
+            self._receiving.discard(receiving)
+        return holds
+
+    def _give_up(self, error: GatewayError) -> None:
+        self._fault = self._fault or error
+        self._drain()
+
+    def _told_to_stop(self) -> None:
+        if self._draining:
+            self._task.hurry()
+            return
+        click.echo("fencing-gateway: waiting for what runs; once more ends it", err=True)
+        self._drain()
+
+    def _drain(self) -> None:
+        self._draining = True
+        for receiving in self._receiving:
+            receiving.cancel()
+
+
+def filled(command: Sequence[str], job: SyncJob) -> tuple[list[str], str]:
+    """The command's words for this job, and its payload as text."""
+    payload = job.payload if isinstance(job.payload, str) else "" if job.payload is None else dumped(job.payload)
+    values = {"payload": payload, "key": job.key, "token": str(job.token)}
+    return [_WORD.sub(lambda found: values[found[1]], word) for word in command], payload
+
+
+def dumped(value: object) -> str:
+    """JSON text."""
+    return orjson.dumps(value).decode()
