@@ -49,7 +49,7 @@ def test_the_document_is_awss(gateway: GatewayProcess, key: str) -> None:
 
 
 def test_a_lost_lease_gets_none(gateway: GatewayProcess, key: str) -> None:
-    """Exit status 1, a word on standard error, and nothing that an SDK could take for credentials; nothing is granted."""
+    """Exit status 1, a word on standard error, nothing that an SDK could take for credentials; nothing is granted."""
     lease = acquired(gateway, key)
     gateway.raise_floor(key, 40)
     done = gateway.ask("credentials", **lease)
@@ -103,14 +103,14 @@ class Worker:
 def test_an_sdk_is_fenced_and_its_refresh_makes_no_holder_of_a_zombie(
     gateway: GatewayProcess, key: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """botocore runs the command by itself and writes under the lease. Overtaken, it is stale with the credentials that it
-    has, and a new process of it is given none."""
+    """botocore runs the command by itself and writes under the lease. Overtaken, it is stale with the credentials that
+    it has, and a new process of it is given none."""
     worker = Worker(gateway, tmp_path, monkeypatch, lease := acquired(gateway, key))
     client = worker.s3()
     answer = client.put_object(Bucket=bucket, Key="out", Body=b"of the holder")["ResponseMetadata"]["HTTPHeaders"]
     assert (answer["x-fencing-token"], answer["x-fencing-key"]) == (lease["FENCING_TOKEN"], key_in_header(key))
     gateway.raise_floor(key, int(lease["FENCING_TOKEN"]) + 1)
-    with pytest.raises(ClientError, match="PreconditionFailed.* is stale"):
+    with pytest.raises(ClientError, match=r"PreconditionFailed.* is stale"):
         client.put_object(Bucket=bucket, Key="out", Body=b"late")
     with pytest.raises(CredentialRetrievalError, match="token 2 holds the key"):
         worker.s3().put_object(Bucket=bucket, Key="out", Body=b"late")
