@@ -134,33 +134,9 @@ class Curl(Program):
         return {found.text or "" for found in document.iterfind(".//{*}Contents/{*}Key")}
 
 
-class PyArrow(Companion):
-    """PyArrow, which can say no token: only for credentials that are bound to a lease."""
+class Library(Companion):
+    """A library in an environment of its own, whose program knows these calls."""
 
-    tells_token_on = frozenset[str]()
-    command: tuple[str, ...] = (str(ROOT / ".services/bin/python"), "-W", "error", str(HERE / "arrow.py"), BUCKET)
-
-    def upload(self, path: Path, key: str, token: str | None = None) -> None:
-        self.call("upload", str(path), key, token)
-
-    def download(self, key: str, path: Path) -> None:
-        self.call("download", key, str(path))
-
-    def copy(self, source: str, key: str, token: str | None = None) -> None:
-        self.call("copy", source, key, token)
-
-    def delete(self, key: str, token: str | None = None) -> None:
-        self.call("delete", key, token)
-
-    def names(self, prefix: str) -> set[str]:
-        return set(self.call("names", prefix))
-
-
-class OldBoto3(Companion):
-    """boto3 in the last version before checksums became the default."""
-
-    tells_token_on = ALL
-    command: tuple[str, ...] = (*BEFORE_CHECKSUMS, "boto3", BUCKET)
     uploader = "upload"
 
     def upload(self, path: Path, key: str, token: str | None = None) -> None:
@@ -177,6 +153,20 @@ class OldBoto3(Companion):
 
     def names(self, prefix: str) -> set[str]:
         return set(self.call("names", prefix))
+
+
+class PyArrow(Library):
+    """PyArrow, which can say no token: only for credentials that are bound to a lease."""
+
+    tells_token_on = frozenset[str]()
+    command: tuple[str, ...] = (str(ROOT / ".services/bin/python"), "-W", "error", str(HERE / "arrow.py"), BUCKET)
+
+
+class OldBoto3(Library):
+    """boto3 in the last version before checksums became the default."""
+
+    tells_token_on = ALL
+    command: tuple[str, ...] = (*BEFORE_CHECKSUMS, "boto3", BUCKET)
 
 
 class OldAiobotocore(OldBoto3):
