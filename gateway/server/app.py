@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from aiohttp import web
-
 from gateway.clock import Clock, SystemClock
 from gateway.core.errors import FenceError, TryAgain
 from gateway.core.keys import FencingKey, Ruleset
@@ -24,6 +22,7 @@ from gateway.server.control.buckets import BucketCalls
 from gateway.server.control.credentials import CredentialCalls, credentials_of
 from gateway.server.control.health import Readiness
 from gateway.server.control.leases import LeaseCalls, LeaseMetrics
+from gateway.server.control.listener import ControlListener
 from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
@@ -195,7 +194,7 @@ class Gateway:
         )
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
-        self._control_runner: web.AppRunner | None = None
+        self._control_listener: ControlListener | None = None
         self._first_look: asyncio.Task[None] | None = None
         self._hurried = False
         self.s3_port = 0
@@ -296,13 +295,9 @@ class Gateway:
             ssl_handshake_timeout=parts.limits.header_timeout_s if tls else None,
         )
         self.s3_port = self._s3_listener.sockets[0].getsockname()[1]
-        # Who waits in line and goes away must not be granted what he waits for.
-        self._control_runner = web.AppRunner(self._control.application(), access_log=None, handler_cancellation=True)
-        await self._control_runner.setup()
+        self._control_listener = ControlListener(self._control.application())
         tls = parts.tls.listener("control") if parts.tls else None
-        site = web.TCPSite(self._control_runner, *parts.control_address, ssl_context=tls)
-        await site.start()
-        self.control_port = self._control_runner.addresses[0][1]
+        self.control_port = await self._control_listener.start(*parts.control_address, tls)
 
     async def stop(self) -> None:
         """Drain and stop: readiness goes off, then running requests have `drain_timeout_s`; the store is left clean
@@ -334,8 +329,8 @@ class Gateway:
             self._s3_listener.close()
         if self._connections is not None:
             await self._connections.shutdown(1.0)
-        if self._control_runner is not None:
-            await self._control_runner.cleanup()
+        if self._control_listener is not None:
+            await self._control_listener.close()
         await self._progress.stop()
         await self.rebuilds.close()
         await self.uploads.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from gateway.server.control.problems import REASONS, Problem
 JSON_TYPES = frozenset({"application/json", "application/octet-stream", "application/x-www-form-urlencoded"})
 """What a JSON body may come as: its own type, and those that programs put on it by themselves when nobody tells them
 (RFC 9110, 8.3; curl and others take every POST for a form)."""
+BODY_TIMEOUT_S = 30
 _BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _Document = TypeVar("_Document", bound=Given)
 
@@ -58,23 +60,27 @@ def read_header(request: web.Request, header: Header) -> str | None:
 
 def read_path(request: web.Request, template: str, types: Mapping[str, TypeAdapter[Any]]) -> dict[str, object]:
     """The parameters of a path, each one percent-encoded segment of UTF-8."""
-    found: dict[str, object] = {}
-    if types:
-        target = request.raw_path.partition("?")[0]
-        for name, raw in zip(template.split("/"), target.split("/"), strict=False):
-            if name.startswith("{"):
-                found[name[1:-1]] = _checked(types[name[1:-1]], _decoded(raw), name[1:-1])
-    return found
+    if not types:
+        return {}
+    _decoded(
+        request.raw_path.partition("?")[0], Reason.KEY_INVALID.value
+    )  # as it was sent; below, what is no escape has been made one
+    segments = request.rel_url.raw_path.split("/")
+    names = {part[1:-1]: at for at, part in enumerate(template.split("/")) if part.startswith("{")}
+    return {
+        name: _checked(types[name], _decoded(segments[at], Reason.KEY_INVALID.value), name)
+        for name, at in names.items()
+    }
 
 
-def _decoded(raw: str) -> str:
-    """Raises `Problem`, for what no key can be either."""
+def _decoded(raw: str, reason: str) -> str:
+    """Raises `Problem` for that reason."""
     try:
         if not _BROKEN_PERCENT.search(raw):
             return unquote_to_bytes(raw.encode("utf-8", "surrogateescape")).decode()
     except UnicodeDecodeError:
         pass
-    raise Problem(400, Reason.KEY_INVALID.value, "the path must be percent-encoded UTF-8")
+    raise Problem(400, reason, "path and query must be percent-encoded UTF-8")
 
 
 def read_query(request: web.Request, model: type[Given] | None) -> Given | None:
@@ -82,7 +88,7 @@ def read_query(request: web.Request, model: type[Given] | None) -> Given | None:
     given: dict[str, str] = {}
     if "?" in request.raw_path:
         _, _, text = request.raw_path.partition("?")
-        _decoded(text)
+        _decoded(text, "invalid")
         for name, value in request.query.items():
             if name in given:
                 raise Problem(400, "invalid", f"the query names {name!r} twice")
@@ -115,12 +121,15 @@ async def _bounded(request: web.Request, max_bytes: int) -> bytes:
         raise too_large
     body = bytearray()
     try:
-        async for piece in request.content.iter_any():
-            body += piece
-            if len(body) > max_bytes:
-                raise too_large
-    except HttpProcessingError as error:
-        raise Problem(400, "invalid", f"the body cannot be read: {error.message}") from None
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for piece in request.content.iter_any():
+                body += piece
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise Problem(408, "timeout", f"the body has not come within {BODY_TIMEOUT_S} s") from None
+    except (HttpProcessingError, web.RequestPayloadError) as error:
+        raise Problem(400, "invalid", f"the body cannot be read: {error}") from None
     return bytes(body)
 
 

@@ -32,6 +32,9 @@ MAX_EXACT = 2**53
 """Every reader of JSON has whole numbers exact up to here."""
 MAX_PAGE = 1000
 MAX_REASON_CHARACTERS = 500
+CONTROLS = r"\u0000-\u001f\u007f-\u009f"
+NO_CONTROL = f"[^{CONTROLS}]"
+"""A character for people: what goes into logs must not move their terminals."""
 _DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -167,7 +170,7 @@ KeyGiven = TypeAliasType(
                 "type": "string",
                 "minLength": 1,
                 "maxLength": MAX_KEY_BYTES,
-                "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
+                "pattern": f"^{NO_CONTROL}+$",
                 "format": "fencing-key",
             }
         ),
@@ -191,7 +194,13 @@ MomentShown = TypeAliasType(
 ReasonGiven = TypeAliasType(
     "ReasonGiven",
     Annotated[
-        str, Field(min_length=1, max_length=MAX_REASON_CHARACTERS, pattern=r"\S", description="Why, for the history.")
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_REASON_CHARACTERS,
+            pattern=f"^{NO_CONTROL}*[^{CONTROLS}\\s]{NO_CONTROL}*$",
+            description="Why, for log and history.",
+        ),
     ],
 )
 """An operator's word for what he does."""

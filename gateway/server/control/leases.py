@@ -14,7 +14,16 @@ from gateway.server.control.access import ApiToken, may_use
 from gateway.server.control.asked import IDEMPOTENCY_KEY, REQUEST_ID
 from gateway.server.control.calls import Ask, Call
 from gateway.server.control.credentials import CredentialsShown
-from gateway.server.control.documents import Given, KeyGiven, MomentShown, Page, Shown, TokenGiven, TokenShown
+from gateway.server.control.documents import (
+    NO_CONTROL,
+    Given,
+    KeyGiven,
+    MomentShown,
+    Page,
+    Shown,
+    TokenGiven,
+    TokenShown,
+)
 from gateway.server.control.problems import Problem
 from gateway.service.leases import LEASE_EVENTS, Lease, Leases
 
@@ -26,7 +35,7 @@ HolderGiven = Annotated[
     Field(
         min_length=1,
         max_length=MAX_HOLDER_CHARACTERS,
-        pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$",
+        pattern=f"^{NO_CONTROL}+$",
         description="Who holds the lease, for people: a host's and a process's name.",
     ),
 ]

@@ -150,7 +150,7 @@ def _reasons(call: Call, operation: Json, schemas: dict[str, Json]) -> set[str]:
         reasons |= {"unauthenticated", "forbidden", Reason.STORE_UNAVAILABLE.value}
     taken = orjson.dumps(operation["parameters"]).decode()
     if call.signature.body is not None:
-        reasons |= {"too-large", "unsupported-media-type"}
+        reasons |= {"timeout", "too-large", "unsupported-media-type"}
         taken += orjson.dumps(schemas[call.signature.body.__name__]).decode()
     if call.signature.path or f'"{_AT}KeyGiven"' in taken:
         reasons.add(Reason.KEY_INVALID.value)

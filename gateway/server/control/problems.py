@@ -23,6 +23,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "forbidden": (403, "not for this role or key"),
     "not-found": (404, "there is no such thing, or no such path"),
     "method-not-allowed": (405, "`Allow` says which methods the path has"),
+    "timeout": (408, "the body has not come in time"),
     "committing": (409, "nothing is in doubt, an answer is still awaited"),
     "lost": (409, "the lease is held no more: `floor` is the token that holds the key, or was given up"),
     "held": (409, "another holds the lease: `holder`, for `expires_in_s`, unless he renews it"),
@@ -84,7 +85,7 @@ def problems(telemetry: Telemetry) -> Middleware:
         try:
             return await handler(request)
         except Problem as error:
-            return _answer(error.status, error.reason, error.detail, error.members)
+            return answer_to(error)
         except FenceError as error:
             return _refusal(error)
         except LeaseError as error:
@@ -101,6 +102,11 @@ def problems(telemetry: Telemetry) -> Middleware:
             return _answer(500, "internal", "the gateway has failed to answer; its log says why", {})
 
     return answer
+
+
+def answer_to(problem: Problem) -> web.Response:
+    """Its answer."""
+    return _answer(problem.status, problem.reason, problem.detail, problem.members)
 
 
 def _refusal(error: FenceError) -> web.Response:

@@ -1,0 +1,52 @@
+"""The socket of the control API. What is no HTTP at all is answered as a problem, too, and is nobody's fault here."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from aiohttp import web
+
+from gateway.server.control.problems import Problem, answer_to
+
+
+class _Connection(web.RequestHandler):
+    """One connection. What its parser cannot read never comes to a handler: aiohttp answers it by itself, and would log
+    a traceback of it."""
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        answer = answer_to(Problem(400, "invalid", "this is no HTTP request that can be read"))
+        answer.force_close()
+        return answer
+
+
+class ControlListener:
+    """Listens, until it is closed."""
+
+    def __init__(self, application: web.Application) -> None:
+        """Who waits in line and goes away must not be granted what he waits for: hanging up ends a call."""
+        self._runner = web.AppRunner(application, handler_cancellation=True)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """The port that it listens on. Raises `OSError`."""
+        await self._runner.setup()
+        manager, loop = self._runner.server, asyncio.get_running_loop()
+        assert manager is not None
+        self._server = await loop.create_server(
+            lambda: _Connection(manager, loop=loop, access_log=None),  # type: ignore[arg-type] # None, as in AppRunner
+            host,
+            port,
+            ssl=tls,
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Running calls are given time, and are then cut."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
