@@ -20,14 +20,14 @@ from gateway.telemetry import RequestRecord
 class Answers:
     """The answering half of one request."""
 
-    __slots__ = ("_body", "_host_id", "_reply", "_request", "_store", "cross_origin", "record")
+    __slots__ = ("_host_id", "_store", "body", "cross_origin", "record", "reply", "request")
 
     def __init__(
         self, request: Request | None, reply: Reply, record: RequestRecord, store: Store, host_id: str
     ) -> None:
-        self._request = request
-        self._reply = reply
-        self._body: RequestBody | None = None
+        self.request = request
+        self.reply = reply
+        self.body: RequestBody | None = None
         self._store = store
         self._host_id = host_id
         self.record = record
@@ -49,7 +49,7 @@ class Answers:
         if result.code is not None:
             self.record.reason = result.code
         self._leave_unread()
-        self._reply.send(result.status, headers, result.body)
+        self.reply.send(result.status, headers, result.body)
 
     def answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
         """The upstream's fields as the client sees them, under this gateway's request id."""
@@ -97,7 +97,7 @@ class Answers:
 
     def send_error(self, error: S3Error, headers: list[tuple[str, str]] | None = None) -> None:
         """Answer an error in S3's form; drop the connection if an answer has already begun."""
-        record, reply = self.record, self._reply
+        record, reply = self.record, self.reply
         if reply.started:
             reply.cut()
             return
@@ -115,15 +115,15 @@ class Answers:
             reply.send(error.status, fields, body)
         except ClientGone:
             return
-        if unread and self._request and self._request.expects_continue and not (self._body and self._body.wanted):
+        if unread and self.request and self.request.expects_continue and not (self.body and self.body.wanted):
             reply.lingers = False
 
     def _leave_unread(self) -> bool:
         """Whether a body has not been read to its end; then this answer is the connection's last."""
-        request = self._request
+        request = self.request
         if request is None or not request.has_body:
             return False
-        unread = self._body is None or not self._body.wanted or not request.body.ended
+        unread = self.body is None or not self.body.wanted or not request.body.ended
         if unread:
-            self._reply.keep_alive = False
+            self.reply.keep_alive = False
         return unread

@@ -15,6 +15,7 @@ from gateway.core.keys import FencingKey, Ruleset
 from gateway.core.outputs import output_of
 from gateway.s3.xml import error_code, texts_of
 from gateway.server.body import Progress
+from gateway.server.call import Services
 from gateway.server.clients import Client, Clients
 from gateway.server.control.access import ApiToken
 from gateway.server.control.application import Control
@@ -156,17 +157,19 @@ class Gateway:
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
         self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
-            clients=Clients(parts.clients, parts.sessions, anonymous_read=parts.anonymous_read),
-            rules=parts.rules,
-            writes=self.writes,
-            uploads=self.uploads,
-            batches=Batches(self.writes),
-            progress=self._progress,
-            telemetry=self.telemetry,
-            clock=parts.clock,
+            Services(
+                clients=Clients(parts.clients, parts.sessions, anonymous_read=parts.anonymous_read),
+                rules=parts.rules,
+                writes=self.writes,
+                uploads=self.uploads,
+                batches=Batches(self.writes),
+                progress=self._progress,
+                telemetry=self.telemetry,
+                clock=parts.clock,
+                host_id="fencing-gateway",
+            ),
             max_concurrent_requests=parts.limits.max_concurrent_requests,
             max_concurrent_requests_per_client=parts.limits.max_concurrent_requests_per_client,
-            host_id="fencing-gateway",
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
         leases = LeaseCalls(

@@ -85,7 +85,7 @@ async def test_observe_judges_parts_and_complete_by_their_upload() -> None:
             ("TokenInvalid", "UploadPart"),
             ("StaleToken", "CompleteMultipartUpload"),
         ]
-        assert not rig.gateway.handler._observed._uploads
+        assert not rig.gateway.handler._services.observed._uploads
         assert (await rig.fence("watched")).floor == 0
 
 

@@ -1,0 +1,102 @@
+"""DeleteObjects: what the body names, each object mapped by itself (R7)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.core.errors import FenceError, Malformed, Reason
+from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, Token, WithoutToken, key_of_object
+from gateway.s3.errors import S3Error
+from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
+from gateway.s3.operations import Operation
+from gateway.s3.xml import BatchObject, parse_batch
+from gateway.server.call import Call
+from gateway.server.writing import observe
+from gateway.service.buckets import refuse_record_key
+from gateway.service.misreadings import refuse_misfiled
+from gateway.service.values import Write
+from gateway.stores.base import EventKind
+
+
+async def delete_objects(call: Call, operation: Operation) -> None:
+    """All objects that the body names. Raises `FenceError`, `S3Error` for what concerns the whole."""
+    services, head = call.services, call.head
+    assert head.bucket is not None
+    body = call.payload(operation)
+    if body is None:
+        raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
+    asked, quiet = parse_batch(await body.read())
+    mapped = [(one, *await _mapped(call, operation, head.bucket, one.key)) for one in asked]
+    fenced = {
+        mapping.key or key_of_object(head.bucket, name)
+        for _, name, mapping in mapped
+        if isinstance(mapping, Mapping) and mapping.rule.mode is Mode.ENFORCE
+    }
+    said = call.said() if fenced else NOTHING_CLAIMED
+    if said.token is not None and said.key is None:
+        _refuse_scattered(fenced, said.token)
+    writes = [
+        (
+            one,
+            mapping
+            if isinstance(mapping, FenceError)
+            else await _batch_write(call, call.understood(operation, mapping, head.bucket, name), said),
+        )
+        for one, name, mapping in mapped
+    ]
+    call.record.decision = "admitted" if fenced else "passed"
+    call.record.token = said.token
+    call.record.fence_key = said.key or (min(fenced) if len(fenced) == 1 else None)
+    result = await services.batches.delete(head, head.bucket, writes, quiet=quiet, on_refusal=partial(_refused, call))
+    await call.let_pages_read(result)
+    call.send_result(operation, result, call.record.fence_key, said.token or NO_TOKEN)
+
+
+async def _mapped(call: Call, operation: Operation, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
+    """One object's name and mapping; a key that names no object, or that the rules cannot map, is that object's own
+    refusal."""
+    writes = call.services.writes
+    name = await writes.name(bucket, object_key)
+    try:
+        refuse_record_key(object_key)
+        await refuse_misfiled(writes.capabilities, operation, bucket, object_key)
+        return name, call.services.rules.map(bucket, name)
+    except FenceError as error:
+        return name, error
+
+
+def _refuse_scattered(keys: set[FencingKey], token: Token) -> None:
+    """A token without a key applies only where all objects map to one key (R7)."""
+    if len(keys) > 1:
+        one, other = sorted(keys)[:2]
+        raise Malformed(
+            Reason.KEY_MISMATCH,
+            f"The objects of this DeleteObjects belong to several fencing keys ({one!r}, {other!r} …), and a token "
+            "holds one job. Send one request for each job.",
+            token=token,
+            argument=("X-Fencing-Token", str(token)),
+        )
+
+
+async def _batch_write(call: Call, write: Write, said: Claimed) -> Write | FenceError | None:
+    """One object's write; the refusal that its head has earned; None where no fence covers it."""
+    if write.rule.mode is Mode.OFF:
+        return None
+    if write.rule.mode is Mode.OBSERVE:
+        await observe(call, write)
+        return None
+    try:
+        call.name_key(write, said)
+        call.services.clients.authorise_key(call.caller, write.key, write.token)
+        call.require_token(write)
+    except FenceError as error:
+        return error
+    if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
+        return None
+    return write
+
+
+def _refused(call: Call, error: FenceError, one: BatchObject) -> None:
+    call.record.decision, call.record.reason = "refused", error.reason.value
+    if error.key is not None:
+        call.remember(EventKind.REFUSED, error, f"DeleteObjects {call.head.bucket}/{one.key}{call.sender}")

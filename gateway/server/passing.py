@@ -1,0 +1,81 @@
+"""What no fence touches: reads, and the settings of buckets, passed on."""
+
+from __future__ import annotations
+
+from gateway.s3.forward import forwarded_headers, forwarded_query
+from gateway.s3.listing import LISTS, may_show_record
+from gateway.s3.operations import Effect, Operation
+from gateway.s3.xml import error_code
+from gateway.server.call import Call
+from gateway.service.buckets import delete_bucket
+from gateway.service.listings import listed
+from gateway.service.refusals import refuse_our_own_fault, unavailable
+from gateway.service.values import Result
+from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
+
+SMALL_ANSWER_BYTES = 65536
+
+
+async def pass_through(call: Call, operation: Operation) -> None:
+    """Reads, and settings of buckets: through, streaming the answer."""
+    writes, head = call.services.writes, call.head
+    upstream = writes.upstream
+    body = call.payload(operation)
+    data = await body.read() if body is not None else b""
+    request = UpstreamRequest(
+        head.method,
+        head.bucket,
+        head.raw_key,
+        forwarded_query(head),
+        (*forwarded_headers(head), *(body.checksum_headers() if body is not None else ())),
+        body.sha256 if body is not None and body.sha256 else (None if data else EMPTY_SHA256),
+    )
+    if operation.name in LISTS and may_show_record(head.raw_query):
+        _send_whole(call, operation, await listed(upstream, request))
+        return
+    if operation.name == "DeleteBucket":
+        timeout_s = writes.fences.timing.commit_timeout_s
+        _send_whole(call, operation, await delete_bucket(writes.records, upstream, request, timeout_s))
+        return
+    try:
+        if operation.effect is Effect.READ:
+            response = await upstream.read(request, data)
+        else:
+            response = await upstream.send(request, data, writes.fences.timing.commit_timeout_s)
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
+    try:
+        await _stream_answer(call, operation, response)
+    finally:
+        response.close()
+
+
+def _send_whole(call: Call, operation: Operation, result: Result) -> None:
+    refuse_our_own_fault(result.code)
+    call.reply.send(result.status, call.answer_headers(result.headers, operation), result.body)
+
+
+async def _stream_answer(call: Call, operation: Operation, response: UpstreamResponse) -> None:
+    reply = call.reply
+    headers = call.answer_headers(response.headers, operation)
+    text = response.header("content-length")
+    length = int(text) if text is not None and text.isdecimal() else None
+    if call.head.method == "HEAD" or response.status in (204, 304):
+        reply.send_head(response.status, headers, length)
+        return
+    try:
+        if length is not None and length <= SMALL_ANSWER_BYTES:
+            body = await response.read(SMALL_ANSWER_BYTES)
+            if response.status in (400, 403):
+                refuse_our_own_fault(error_code(body))
+            reply.send(response.status, headers, body)
+            return
+        reply.start(response.status, headers, length)
+        async for chunk in response.chunks():
+            await reply.write(chunk)
+        reply.end()
+    except UpstreamLost as error:
+        if not reply.started:
+            raise unavailable(str(error)) from error
+        call.record.decision, call.record.reason = "failed", "UpstreamLost"
+        reply.cut()
