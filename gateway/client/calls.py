@@ -28,7 +28,7 @@ async def patiently(attempt: Callable[[], Awaitable[T]], until: Callable[[], flo
             left_s = until() - clock.monotonic()
             if left_s <= 0:
                 raise
-            await asyncio.sleep(min(max(pause_s, error.retry_after_s or 0), left_s))
+            await asyncio.sleep(min(max(pause_s, error.retry_after_s or 0) * (0.5 + clock.chance()), left_s))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
