@@ -271,6 +271,30 @@ def test_sqlite_s_conflict_clause_opens_no_way(how: str) -> None:
 
 
 @pytest.mark.services
+def test_a_worker_s_rights_end_at_the_fence(postgresql: Database) -> None:
+    """With the rights that the page gives, a worker writes through the trigger, and can neither change nor avoid it."""
+    guarded = Guarded(postgresql)
+    connection = postgresql.connection
+    connection.execute("CREATE ROLE worker")
+    postgresql.make("trigger_rights")
+    connection.execute("SET ROLE worker")
+    assert guarded.write(34, INSERT) == 1
+    with pytest.raises(psycopg.errors.IntegrityError, match="stale"):
+        guarded.write(33, MORE)
+    for statement in (
+        "UPDATE fence SET token = 1",
+        "DELETE FROM fence",
+        "TRUNCATE frame",
+        "ALTER TABLE frame DISABLE TRIGGER fenced",
+        "SET session_replication_role = replica",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            guarded.write(35, statement)
+    connection.execute("RESET ROLE")
+    assert postgresql.rows("SELECT token FROM fence") == [(34,)]
+
+
+@pytest.mark.services
 def test_a_token_is_the_transaction_s_alone(postgresql: Database) -> None:
     """The next transaction on the same connection has to say its own."""
     guarded = Guarded(postgresql)
