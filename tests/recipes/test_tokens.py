@@ -14,10 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psycopg
 import pytest
+from botocore.exceptions import ClientError
 from kazoo.client import KazooClient
+from moto import mock_aws
 
+from tests.conftest import REGION
 from tests.docs.pages import page, rows, section
 from tests.gateway_process import ROOT, GatewayProcess, environment
 from tests.recipes.conftest import BUCKET
@@ -259,11 +263,35 @@ def test_a_sequence_that_fell_back_is_set_above_the_floor(serving: Serving, gate
         assert write(gateway.s3, place_of(job), next_of(database, "restored"), "after") == "written"
 
 
+# --- DynamoDB
+
+
+def test_dynamodb_counts_as_it_locks() -> None:
+    """In moto: the lock that has run out is taken with the next token, one that is held is not. The item tells a
+    worker whose answer was lost its token."""
+    acquire = code("tokens.md", "dynamodb")["acquire"]
+    with mock_aws():
+        table = boto3.resource(
+            "dynamodb", region_name=REGION, aws_access_key_id="ACCESSKEY", aws_secret_access_key="secret-key"
+        ).create_table(
+            TableName="lock",
+            KeySchema=[{"AttributeName": "job", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "job", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        assert acquire(table, "job", "A", 100, 10) == 1
+        with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+            acquire(table, "job", "B", 110, 10)
+        assert acquire(table, "job", "B", 111, 10) == 2
+        item = table.get_item(Key={"job": "job"}, ConsistentRead=True)["Item"]
+    assert (item["worker"], item["fencing_token"]) == ("B", 2)
+
+
 # --- the page itself
 
 
 def test_what_is_marked_as_tried_is_tried() -> None:
-    """The sources that the table marks are those that run here; the others have no example under a marker."""
+    """The sources that the table marks as tried are those that run here."""
     table = list(rows(page("tokens.md").partition("\n## ")[0]))
     assert {row[0].partition("]")[0].strip("[").lower() for row in table if row[4] == "tried"} == set(SERVICES)
     for name in SERVICES:
