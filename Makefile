@@ -25,7 +25,7 @@ help:
 	@echo "make chaos          stop, kill and cut off workers, gateway and store, and judge what they saw (MINUTES=60)"
 	@echo "make check          formatter, linter, types, import rules, documentation"
 	@echo "make format         format the code"
-	@echo "make docs           write docs/operations.md anew, from the table of operations"
+	@echo "make docs           write docs/operations.md and the tables of docs/api.md anew, from the code"
 	@echo "make differential   compare gateway and store request by request (REQUESTS=20000)"
 	@echo "make simulate       run the service from seeds over faulty disk, network and store (SEEDS=100000)"
 	@echo "make bench          measure"
@@ -73,6 +73,7 @@ format: .venv/dev.stamp
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m tests.docs.operations_page
+	$(BIN)/python -m tests.docs.api_page
 
 differential: .venv/dev.stamp
 	$(BIN)/python -m tests.differential --requests $(REQUESTS)

@@ -83,11 +83,11 @@ def require_programs(script: str) -> None:
 
 def steady(line: str) -> str:
     """A line without what is different each time: moments, request ids, senders, serials, the completed floor (which is
-    recorded a little later), and the width of columns."""
+    recorded a little later), times that are left, and the width of columns."""
     line = re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "MOMENT", line)
     line = re.sub(r"\b[0-9A-F]{16}\b", "ID", line)
     line = re.sub(r", \w+ from \d[\d.]+\b", ", SENDER", line)
-    line = re.sub(r'("next":"|"completed_floor":)\d+', r"\1NUMBER", line)
+    line = re.sub(r'("next":"|"completed_floor":|"\w+_in_s":)\d+(\.\d+)?', r"\1NUMBER", line)
     return " ".join(line.split())
 
 

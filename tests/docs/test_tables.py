@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 from urllib.request import Request, urlopen
 
 import click
@@ -21,17 +20,13 @@ from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
 from gateway.config import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
-from gateway.server.control.application import Control
-from gateway.server.control.buckets import BucketCalls
-from gateway.server.control.health import Readiness
-from gateway.server.control.problems import REASONS
 from gateway.stores.base import EventKind
 from tests.docs.conftest import Shell
 from tests.docs.pages import DOCS, ROOT, blocks, codes, first_codes, page, prose, rows, section
 
 CODE = Path(gateway.__file__).parent
 CONTROL = sorted((CODE / "server" / "control").glob("*.py"))
-OPERATING, API, INTERFACE = page("operating.md"), page("api.md"), page("interface.md")
+OPERATING, INTERFACE = page("operating.md"), page("interface.md")
 GUIDES = ("adopting.md", "deploying.md", "operating.md", "interface.md")
 
 
@@ -151,28 +146,6 @@ def test_every_exit_status_has_its_row() -> None:
     """0, and those that the commands end with."""
     told = [row[0] for row in rows(section(OPERATING, "## Commands")) if row[0].isdecimal()]
     assert told == [str(status) for status in (0, REFUSED, USAGE, UNREACHABLE)]
-
-
-# --- the control API
-
-
-def test_every_call_has_its_heading() -> None:
-    """The calls of the control listener."""
-    told = re.findall(r"^## ((?:GET|POST|PUT|DELETE) \S+)$", API, re.MULTILINE)
-    more = BucketCalls(Mock(), Mock(), Mock(), Mock(), None).calls()
-    control = Control(Mock(), Mock(), Readiness(), (), Mock(), Mock(), more)
-    assert sorted(told) == sorted(f"{call.method} {call.path}" for call in control.calls)
-
-
-def test_every_problem_has_its_row() -> None:
-    """The reasons that the API gives, with their status; and no call gives another, or one with another status."""
-    told = {(code, int(row[0])) for row in rows(API.partition("## GET")[0]) for code in codes(row[1])}
-    assert told == {(reason, status) for reason, (status, _) in REASONS.items()}
-    for call in (call for path in CONTROL for call in calls(path)):
-        if isinstance(call.func, ast.Name) and call.func.id in ("Problem", "_answer"):
-            match call.args[:2]:
-                case [ast.Constant(value=int(status)), ast.Constant(value=str(reason))]:
-                    assert (reason, status) in told
 
 
 # --- settings

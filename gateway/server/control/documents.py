@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import floor
 from typing import Annotated
 
 from pydantic import (
@@ -82,6 +83,14 @@ def number(token: int) -> int | str:
 def moment(seconds: float) -> str | None:
     """Seconds since the epoch in RFC 3339, UTC; None for never."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else None
+
+
+def _down(seconds: float) -> float:
+    return floor(seconds * 1000) / 1000
+
+
+SecondsShown = Annotated[float, PlainSerializer(_down)]
+"""A time that is left, to the millisecond and never more than there is."""
 
 
 def _whole(given: object) -> object:

@@ -17,6 +17,7 @@ from gateway.server.control.documents import (
     MomentShown,
     Page,
     ReasonGiven,
+    SecondsShown,
     Shown,
     TokenGiven,
     TokenShown,
@@ -91,8 +92,8 @@ class SendShown(Shown):
     bucket: str
     object: str
     request_id: str
-    settles_in_s: float | None
-    latest_in_s: float
+    settles_in_s: SecondsShown | None
+    latest_in_s: SecondsShown
 
     @classmethod
     def of(cls, send: UnsettledSend) -> Self:
@@ -113,7 +114,7 @@ class HandoverShown(Shown):
     token: TokenShown
     since: MomentShown
     latest: MomentShown
-    latest_in_s: float
+    latest_in_s: SecondsShown
     requests: int
     sends: list[SendShown]
 
@@ -155,7 +156,7 @@ class LeaseHeldShown(Shown):
     token: TokenShown
     holder: str
     ttl_s: float
-    expires_in_s: float
+    expires_in_s: SecondsShown
     pending: bool
 
     @classmethod
@@ -176,7 +177,7 @@ class KeyShown(FenceShown):
     open_uploads: int
     unsettled: list[SendShown]
     handover: HandoverShown | None
-    earlier_run_settles_in_s: float | None
+    earlier_run_settles_in_s: SecondsShown | None
 
 
 class SettledShown(KeyShown):

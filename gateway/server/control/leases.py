@@ -20,6 +20,7 @@ from gateway.server.control.documents import (
     KeyGiven,
     MomentShown,
     Page,
+    SecondsShown,
     Shown,
     TokenGiven,
     TokenShown,
@@ -82,7 +83,7 @@ class LeaseShown(Shown):
     token: TokenShown
     holder: str
     ttl_s: float
-    expires_in_s: float
+    expires_in_s: SecondsShown
 
     @classmethod
     def of(cls, lease: Lease) -> Self:
