@@ -24,11 +24,17 @@ SECRETS = {
     "RENDERER_SECRET_KEY": "renderer-secret",
     "OPERATOR_TOKEN": "operator-token",
     "WORKER_TOKEN": "worker-token",
+    "WEBHOOK_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 }
 CONFIGURATION = """
 [[api_token]]
 token = { env = "OPERATOR_TOKEN" }
 role = "operator"
+
+[[webhook]]
+url = "http://127.0.0.1:1/"
+secret = { env = "WEBHOOK_SECRET" }
+events = ["fencing.completed"]
 
 [[rule]]
 match = "renders/{job}/**"
@@ -60,7 +66,7 @@ class Shell:
             env=environment(**self.variables),
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -96,10 +102,11 @@ def shell(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def _programs(directory: Path) -> Path:
-    """A directory with the command `fencing-gateway`, of this very Python."""
+    """A directory with the command `fencing-gateway`, of this very Python, and that itself."""
     programs = directory / "bin"
     programs.mkdir()
-    program = programs / "fencing-gateway"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gateway "$@"\n')
-    program.chmod(0o755)
+    for name, module in (("fencing-gateway", "-m gateway "), ("python3", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module}"$@"\n')
+        program.chmod(0o755)
     return programs
