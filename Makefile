@@ -18,7 +18,7 @@ help:
 	@echo "make run            start the gateway with its embedded object store on 127.0.0.1:8080"
 	@echo "make demo           play the incident that the gateway prevents, and exit"
 	@echo "make test           run the tests that need Python packages alone"
-	@echo "make test-services  install other S3 clients (apt-get, pip, npm) and run the tests with them"
+	@echo "make test-services  install other S3 clients and lock services (apt-get, pip, npm), run the tests with them"
 	@echo "make test-long      run the tests that take minutes of real processes: chaos with a rule taken away"
 	@echo "make fuzz           feed the parsers what no client sends (SECONDS=60 for each; FUZZERS=… for some alone)"
 	@echo "make model          every interleaving of small cases, and each rule taken away (MODEL=\"--minutes 5\")"
