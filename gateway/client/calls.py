@@ -74,12 +74,10 @@ class Calls:
         answer = await self._repeatable(f"{_queue(queue)}/receive", body, repeat_key, wait_s)
         return [Grant.of(job, sent_at) for job in answer["jobs"]]
 
-    async def extend(self, key: str, token: int, visibility_s: float, timeout_s: float = TIMEOUT_S) -> float:
+    async def extend(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the delivery now lasts."""
-        body = {"token": said(token), "visibility_s": visibility_s}
-        return float(
-            (await self.transport.json("POST", f"{_job(key)}/extend", body, timeout_s=timeout_s))["expires_in_s"]
-        )
+        answer = await self.transport.json("POST", f"{_job(key)}/extend", {"token": said(token)}, timeout_s=timeout_s)
+        return float(answer["expires_in_s"])
 
     async def give_back(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
         """The job is to be delivered again, at once."""

@@ -1,0 +1,160 @@
+"""Jobs of a queue against a real gateway: what the end of their context means."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import pytest
+
+from gateway.client import GatewayClient, Job, JobCompleted, LeaseLost, SyncGatewayClient, SyncJob
+from tests.chaos.proxy import Harm
+from tests.client.rig import BOUND_S, Served
+
+VISIBILITY_S = 0.6
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"renders {secrets.token_hex(4)}"
+
+
+async def taken(client: GatewayClient, queue: str) -> Job:
+    (job,) = await client.receive(queue, visibility_s=VISIBILITY_S, wait_s=BOUND_S)
+    return job
+
+
+def taken_by_thread(client: SyncGatewayClient, queue: str) -> SyncJob:
+    (job,) = client.receive(queue, visibility_s=VISIBILITY_S, wait_s=BOUND_S)
+    return job
+
+
+async def test_a_job_is_completed_by_the_end_of_its_context(gateway: Served, key: str, queue: str) -> None:
+    """Delivered with its payload, kept past its time, completed; the next delivery of anything is another's."""
+    async with GatewayClient(gateway.url) as client:
+        submitted = await client.submit(queue, key, {"frames": [1, 240]})
+        assert (submitted.state, submitted.queue) == ("waiting", queue)
+        assert (await client.submit(queue, key, "another payload")).payload == {"frames": [1, 240]}
+        job = await taken(client, queue)
+        assert (job.key, job.payload, job.attempts) == (key, {"frames": [1, 240]}, 1)
+        async with job:
+            time.sleep(2 * VISIBILITY_S)  # the loop's own thread, on purpose
+            job.check()
+        record = await client.job(key)
+        assert (record.state, record.token) == ("completed", job.token)
+        assert await client.receive(queue, wait_s=0) == []
+
+
+async def test_a_result_is_given_within(gateway: Served, key: str, queue: str) -> None:
+    """Completed once, with its result, in spite of a lost answer; the context adds nothing."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        gateway.harms += [(b"/receive", Harm.SWALLOW), (b"/complete", Harm.SWALLOW)]
+        async with await taken(client, queue) as job:
+            await job.complete(["a", 1])
+        assert gateway.harms == []
+        record = await client.job(key)
+        assert record.completion is not None
+        assert (record.completion.result, record.attempts) == (["a", 1], 1)
+
+
+async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: str, queue: str) -> None:
+    """The error comes out, is kept with the job, and the job waits for its next attempt."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+        with pytest.raises(ZeroDivisionError):
+            async with job:
+                _ = 1 // 0
+        record = await client.job(key)
+        assert (record.state, record.attempts) == ("delayed", 1)
+        assert "ZeroDivisionError: " in record.error
+
+
+async def test_a_failure_may_be_final(gateway: Served, key: str, queue: str) -> None:
+    """Told not to retry, the queue keeps it for people; told when, it tries again then."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        async with await taken(client, queue) as job:
+            await job.fail("out of memory", delay_s=0)
+        async with await taken(client, queue) as job:
+            assert job.attempts == 2
+            await job.fail("no such scene", retry=False)
+        record = await client.job(key)
+        assert (record.state, record.error) == ("dead", "no such scene")
+
+
+async def test_a_cancelled_worker_gives_its_job_back(gateway: Served, key: str, queue: str) -> None:
+    """Cancelled from outside, nothing has been wrong with the job: it is delivered again at once, and no attempt
+    counts."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async with job:
+                entered.set()
+                await asyncio.sleep(BOUND_S)
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with await taken(client, queue) as again:
+            assert (again.attempts, again.token) == (1, job.token + 1)
+
+
+async def test_a_job_that_was_entered_too_late(gateway: Served, key: str, queue: str) -> None:
+    """Delivered to another meanwhile, it cannot be entered; what the other does stands."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        late = await taken(client, queue)
+        async with await taken(client, queue) as job:
+            with pytest.raises(LeaseLost):
+                await late.__aenter__()
+        assert (await client.job(key)).token == job.token
+
+
+async def test_a_lost_job_is_told_as_a_lost_lease(gateway: Served, key: str, queue: str) -> None:
+    """Taken over, the body is cancelled; nothing is recorded of it."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+
+        async def work() -> None:
+            async with job:
+                await asyncio.to_thread(gateway.take_over, key)
+                await asyncio.sleep(BOUND_S)
+
+        with pytest.raises(LeaseLost):
+            await work()
+        assert (await client.job(key)).completion is None
+
+
+async def test_two_who_both_believe_they_did_it(gateway: Served, key: str, queue: str) -> None:
+    """The first completion stands; the second is told whose it is."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        async with await taken(client, queue) as job:
+            other = asyncio.create_task(client.lease(key).__aenter__())
+            await job.complete("first")
+        with pytest.raises(JobCompleted) as completed:
+            await other
+        assert completed.value.token == job.token
+
+
+def test_jobs_without_asyncio(gateway: Served, key: str, queue: str) -> None:
+    """The same for a thread: failed, given back when it is interrupted, completed by its end."""
+    with SyncGatewayClient(gateway.url) as client:
+        client.submit(queue, key, "payload")
+        with taken_by_thread(client, queue) as job:
+            assert job.payload == "payload"
+            job.fail("not yet", delay_s=0)
+        with pytest.raises(KeyboardInterrupt), taken_by_thread(client, queue):
+            raise KeyboardInterrupt
+        with taken_by_thread(client, queue) as job:
+            assert job.attempts == 2
+        assert client.job(key).state == "completed"
