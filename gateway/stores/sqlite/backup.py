@@ -17,7 +17,7 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
 from gateway.stores.sqlite.lock import FileLock
-from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, script
+from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -41,6 +41,15 @@ WHERE key IN (SELECT key FROM replaced.fence AS old WHERE old.floor = fence.floo
 _TAKE_OVER_RULINGS = """
 INSERT INTO ruling (bucket, claim, after, objects) SELECT bucket, claim, NULL, 0 FROM replaced.ruling WHERE true
 ON CONFLICT DO NOTHING
+"""
+_TAKE_OVER_OUTBOX = """
+INSERT INTO outbox (webhook, key, kind, token, floor, detail, request_id, count, at)
+SELECT webhook, key, kind, token, floor, detail, request_id, count, at FROM replaced.outbox AS other
+WHERE NOT EXISTS (
+    SELECT 1 FROM outbox AS known WHERE known.webhook = other.webhook AND known.key = other.key
+    AND known.kind = other.kind AND known.token = other.token AND known.detail = other.detail AND known.at = other.at
+)
+ORDER BY serial
 """
 _TAKE_OVER_GENERATION = """
 UPDATE meta SET value = max(CAST(value AS INTEGER),
@@ -179,6 +188,8 @@ def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
             raised = connection.execute(_TAKE_OVER_FENCES).rowcount
             if version >= LEASES_SINCE:
                 connection.execute(_TAKE_OVER_LEASES)
+            if version >= OUTBOX_SINCE:
+                connection.execute(_TAKE_OVER_OUTBOX)
             if version > 1:
                 connection.execute(_TAKE_OVER_RULINGS)
                 connection.execute(_TAKE_OVER_GENERATION)

@@ -141,6 +141,8 @@ CREATE INDEX job_delivered ON job (delivery) WHERE state = 'running';
 MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX, _JOBS)
 LEASES_SINCE = 3
 """The version from which on the table of floors knows leases."""
+OUTBOX_SINCE = 4
+"""The version from which on there is an outbox."""
 
 
 def script(version: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import RESTORED, Ruling, StoreLocked, StoreUnavailable
+from gateway.stores.base import RESTORED, Event, EventKind, Ruling, StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite.backup import contents_of, restore, write_backup
 
@@ -178,4 +178,26 @@ async def test_what_a_killed_gateway_left_in_the_log_is_taken_over(path: Path, b
     store = SqliteStore(killed)
     await store.start("rules")
     assert (await store.fence("job")).floor == 50
+    await store.stop(clean=True)
+
+
+async def test_what_waits_to_be_announced_is_lost_by_no_restore(path: Path, tmp_path: Path) -> None:
+    """What waited at the backup waits again, and what the replaced database had in its outbox besides; nothing twice,
+    each key in its order."""
+    store = SqliteStore(path, clock=lambda: NOW)
+    await store.start("rules")
+    store.outbox.announce(lambda _: ["hook"], lambda _: None)
+
+    async def raises(*tokens: int) -> None:
+        for token in tokens:
+            await store.raise_floor("job", token, Event("job", EventKind.RAISED, token, 0))
+
+    await raises(1, 2)
+    await store.backup(tmp_path / "backup.db")
+    store.outbox.done((await store.outbox.waiting("hook", 0, 1))[0])
+    await raises(3, 4)
+    await store.stop(clean=True)
+    restore(tmp_path / "backup.db", path, NOW, force=True)
+    await store.start("rules")
+    assert [row.event.token for row in await store.outbox.waiting("hook", 0, 10)] == [1, 2, 3, 4]
     await store.stop(clean=True)
