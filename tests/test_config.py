@@ -149,7 +149,7 @@ def test_rules_and_clients_are_typed(file: Path) -> None:
             "\n[s3]\nlistn = 1\n",
             "gateway.toml:3: [s3] listn: no such key; did you mean listen? allowed are anonymous_r",
         ),
-        ("[sss]\n", "gateway.toml:1: [sss]: no such table; allowed are api_token, client, control, fencing, queue, r"),
+        ("[sss]\n", "gateway.toml:1: [sss]: no such table; allowed are api_token, client, control, fencing, lease, q"),
         ("s3.listen = 3\n", "gateway.toml:1: [s3] listen: must be a valid string, not 3"),
         ("[s3]\nlisten = 'x'\n", "gateway.toml:2: [s3] listen: must be host:port, as 127.0.0.1:8080"),
         ("[s3]\nlisten = '::1:80'\n", "gateway.toml:2: [s3] listen: an IPv6 address is written in brackets"),

@@ -267,9 +267,6 @@ class Ruleset:
                 return Mapping(rule, _render(rule.key_template, found, object_key))
         return Mapping(DEFAULT_RULE, None)
 
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self._rules)
-
     def limits_of(self, key: FencingKey) -> TokenLimits:
         """What holds for tokens of `key` where no object is at hand: of an object's own key, that object's limits; else
         the strictest of the rules that may give the key, else of those that leave it to others to name.

@@ -22,6 +22,7 @@ from gateway.server.control.application import Control
 from gateway.server.control.buckets import BucketCalls
 from gateway.server.control.credentials import CredentialCalls, credentials_of
 from gateway.server.control.health import Readiness
+from gateway.server.control.jobs import JobCalls, JobMetrics
 from gateway.server.control.leases import LeaseCalls, LeaseMetrics
 from gateway.server.control.listener import ControlListener
 from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
@@ -30,10 +31,13 @@ from gateway.server.s3 import S3Handler
 from gateway.server.sessions import Issuer, Sessions
 from gateway.server.tls import Tls
 from gateway.service.batches import Batches
+from gateway.service.completions import Completions
 from gateway.service.fences import Fences
+from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases, LeaseTerms
 from gateway.service.listings import MAX_LIST_BYTES
 from gateway.service.objects import Objects
+from gateway.service.queues import QueueRules
 from gateway.service.rebuild import Rebuilds
 from gateway.service.record import NoBucket
 from gateway.service.records import LAPSE_S, FencedBefore, Records
@@ -82,6 +86,7 @@ class Parts:
     leases: LeaseTerms = field(default_factory=LeaseTerms)
     max_lease_ttl_s: float = 3600
     max_lease_wait_s: float = 60
+    queues: QueueRules = field(default_factory=QueueRules)
     limits: Limits = field(default_factory=Limits)
     backends: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Stop what the gateway stands on, in this order: the embedded store, the credentials."""
@@ -152,6 +157,11 @@ class Gateway:
         )
         self.leases = Leases(self.fences, parts.leases)
         self.telemetry.registry.register(LeaseMetrics(self.leases))
+        self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues)
+        self.completions = Completions(
+            parts.store, self.fences, self.leases, parts.upstream, parts.clock, parts.rules, self.jobs.completed
+        )
+        self.telemetry.registry.register(JobMetrics(self.jobs, self.completions))
         self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
         self.telemetry.registry.register(WebhookMetrics(self.webhooks))
         self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
@@ -179,6 +189,14 @@ class Gateway:
             credentials=partial(credentials_of, self.issuer),
             output=self._output,
         )
+        jobs = JobCalls(
+            self.jobs,
+            self.completions,
+            max_ttl_s=parts.max_lease_ttl_s,
+            max_wait_s=parts.max_lease_wait_s,
+            credentials=partial(credentials_of, self.issuer),
+            output=self._output,
+        )
         buckets = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
         self._control = Control(
             self.fences,
@@ -190,6 +208,7 @@ class Gateway:
             [
                 *buckets.calls(),
                 *leases.calls(),
+                *jobs.calls(),
                 *CredentialCalls(self.issuer, self.leases).calls(),
                 *WebhookCalls(self.webhooks).calls(),
             ],
@@ -220,6 +239,7 @@ class Gateway:
                 self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()
             await self.leases.start()
+            await self.jobs.start()
             await self.webhooks.start()
             await self._listen()
         except BaseException:
@@ -308,6 +328,7 @@ class Gateway:
         parts = self._parts
         self.readiness.reason = "draining"
         self.telemetry.event("draining", running=self.handler.running)
+        self.jobs.drain()
         self.leases.drain()
         await asyncio.sleep(parts.drain_delay_s)
         if self._s3_listener is not None:
@@ -338,6 +359,7 @@ class Gateway:
         await self.rebuilds.close()
         await self.uploads.stop()
         await self.writes.close()
+        await self.jobs.stop()
         await self.leases.stop()
         await self.webhooks.stop()
         await parts.capabilities.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
 from gateway.config import Fault, Settings, is_loopback, split_listen
+from gateway.core.job import RetryPolicy
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
 from gateway.core.lease import Caps
 from gateway.credentials_file import (
@@ -29,6 +30,7 @@ from gateway.server.poster import HttpPoster
 from gateway.server.sessions import Sessions
 from gateway.server.tls import Tls, tls_faults
 from gateway.service.leases import LeaseTerms
+from gateway.service.queues import QueueRule, QueueRules
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Webhook
 from gateway.stores.sqlite import SqliteStore
@@ -83,6 +85,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             leases=_lease_terms(settings),
             max_lease_ttl_s=settings.lease.max_ttl_s,
             max_lease_wait_s=settings.lease.max_wait_s,
+            queues=_queue_rules(settings),
             limits=Limits(
                 max_concurrent_requests=settings.s3.max_concurrent_requests,
                 max_concurrent_requests_per_client=settings.s3.max_concurrent_requests_per_client,
@@ -206,6 +209,19 @@ def rules_digest(settings: Settings) -> str:
     aside = {"max_token_jump", "max_first_token", "output"}
     told = [rule.model_dump(mode="json", exclude=aside) for rule in settings.rule]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _queue_rules(settings: Settings) -> QueueRules:
+    return QueueRules(
+        tuple(
+            QueueRule(
+                queue.name,
+                RetryPolicy(queue.max_attempts, queue.backoff_s, queue.backoff_max_s),
+                queue.visibility_s,
+            )
+            for queue in settings.queue
+        )
+    )
 
 
 def _lease_terms(settings: Settings) -> LeaseTerms:

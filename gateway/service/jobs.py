@@ -9,76 +9,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, TryAgain
+from gateway.core.errors import FenceError
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
-from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedReceive
-from gateway.service.lease_errors import Held as HeldByAnother
-from gateway.service.lease_errors import LeaseError
+from gateway.service.deliveries import Deliveries
+from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded
 from gateway.service.leases import Lease, Leases
-from gateway.service.queues import Queue, QueueRule, QueueRules
+from gateway.service.queues import QueueRule, QueueRules, Queues
 from gateway.service.turns import Turns
-from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, Store, StoreUnavailable
+from gateway.stores.base import EventKind, Fence, Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 AGAIN_S = 1.0
-"""After a store that could not do its part in what nobody waits for; and before a key is tried again whose lease is in
-the way for an unknown time."""
+"""After a store that could not do its part in what nobody waits for."""
 UNDELIVERED_S = 5.0
 """How long a job stands aside whose hand-over was still pending when nobody asked for it any more."""
-READY_S = 0.05
-"""How long deliveries that are ready wait for those that were made with them."""
 DUE_AT_ONCE = 1000
 _COUNTED = {EventKind.LAPSED: "undelivered", EventKind.RELEASED: "released"}
 """What else an end of a lease is than that the job's time is over."""
 READ_AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A job that has been handed to a worker: no lower token can have an effect any more."""
-
-    job: Job
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a worker asks for. Times in seconds."""
-
-    holder: str
-    visibility_s: float | None = None
-    """None: as the queue's settings say."""
-    wait_s: float = 0.0
-    most: int = 1
-    idempotency_key: str | None = None
-    request_id: str = ""
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A call with an idempotency key that is being answered."""
-
-    task: asyncio.Task[list[Delivery]]
-    terms: tuple[str, float | None, int]
-    alive: list[Callable[[], bool]] = field(default_factory=list)
-
-
-class _NotWaiting(Exception):
-    """The job has been delivered, ended or removed since it was found."""
+JOB_EVENTS = ("submitted", "lapsed", "undelivered", "released", "failed", "dead", "reopened")
+"""What is counted here."""
 
 
 class Jobs:
@@ -89,10 +51,10 @@ class Jobs:
         self._store = store
         self._clock = clock
         self._rules = rules
-        self._queues: dict[str, Queue] = {}
+        self._queues = Queues(store.jobs.waiting)
         self._running: dict[FencingKey, Job] = {}
         """What is delivered, by key, as far as its delivery has not run out."""
-        self._asked: dict[tuple[str, str], _Asked] = {}
+        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running)
         self._turns = Turns()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._due: asyncio.TimerHandle | None = None
@@ -100,7 +62,7 @@ class Jobs:
         self._offset_s = 0.0
         self._stopped = False
         self.counts: Counter[str] = Counter()
-        """What has happened: submitted, delivered, lapsed, undelivered, released, failed, dead, reopened."""
+        """What has happened, of `JOB_EVENTS`."""
         leases.on_end.append(self._ended)
 
     async def start(self) -> None:
@@ -127,17 +89,17 @@ class Jobs:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.deliveries.stop()
 
     def drain(self) -> None:
         """Workers that wait are told that there is nothing."""
         self._stopped = True
-        for queue in self._queues.values():
-            queue.dismiss()
+        self._queues.dismiss()
 
     @property
     def waiting(self) -> int:
         """How many workers wait for a job now."""
-        return sum(len(queue.workers) for queue in self._queues.values())
+        return self._queues.workers
 
     @property
     def running(self) -> int:
@@ -198,180 +160,6 @@ class Jobs:
     def rule_of(self, queue: str) -> QueueRule:
         """Raises `UnknownQueue`."""
         return self._rules.of(queue)
-
-    # --- receive ----------------------------------------------------------------------------------------------
-
-    async def receive(
-        self,
-        queue: str,
-        wish: Wish,
-        *,
-        alive: Callable[[], bool] = lambda: True,
-        may_have: Callable[[str], bool] | None = None,
-    ) -> list[Delivery]:
-        """Jobs, as soon as there is one, at most `wish.most`; none if there is none for `wish.wait_s`. Asked again with
-        the same idempotency key, the same jobs, as long as they are held. `alive` says whether there is still somebody
-        to be told, `may_have` which keys he may use. Raises `UnknownQueue`, `RepeatedReceive`, `TryAgain`
-        (HandoverPending: ask again), `StoreUnavailable`."""
-        rule = self._rules.of(queue)
-        if wish.idempotency_key is None:
-            return await self._receive(queue, rule, wish, self._clock.nonce(), alive, may_have)
-        this, terms = (queue, wish.idempotency_key), (wish.holder, wish.visibility_s, wish.most)
-        asked = self._asked.get(this)
-        if asked is None:
-            alives = [alive]
-
-            def any_alive() -> bool:
-                return any(one() for one in alives)
-
-            delivery = f"{queue}/{wish.idempotency_key}"
-            task = self._spawn(self._receive(queue, rule, wish, delivery, any_alive, may_have))
-            asked = self._asked[this] = _Asked(task, terms, alives)
-            task.add_done_callback(lambda done: self._answered(this, done))
-        elif asked.terms != terms:
-            raise RepeatedReceive
-        else:
-            asked.alive.append(alive)
-        return await asyncio.shield(asked.task)
-
-    def _answered(self, this: tuple[str, str], task: asyncio.Task[list[Delivery]]) -> None:
-        self._asked.pop(this, None)
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told; nobody may have
-
-    async def _receive(
-        self,
-        name: str,
-        rule: QueueRule,
-        wish: Wish,
-        delivery: str,
-        alive: Callable[[], bool],
-        may_have: Callable[[str], bool] | None,
-    ) -> list[Delivery]:
-        if wish.idempotency_key is not None and (again := await self._again(delivery, wish)):
-            return again
-        deadline = self._clock.monotonic() + wish.wait_s
-        queue = self._queue(name)
-        while not self._stopped:
-            first = await queue.take(deadline - self._clock.monotonic(), alive, may_have)
-            if first is None:
-                break
-            places = [first, *queue.take_more(wish.most - 1, may_have)]
-            # A caller that goes away must not leave half a delivery behind.
-            deliveries = await asyncio.shield(self._spawn(self._deliver(queue, places, rule, wish, delivery)))
-            if deliveries is None:
-                continue
-            if wish.idempotency_key is None and not alive():
-                await self._recall(deliveries)
-            return deliveries
-        if queue.idle and self._queues.get(name) is queue:
-            del self._queues[name]
-        return []
-
-    async def _again(self, delivery: str, wish: Wish) -> list[Delivery]:
-        """What an earlier call of the same idempotency key was given, as far as it is still held."""
-        held = []
-        for job in await self._store.jobs.delivered_by(delivery):
-            fence = await self._store.fence(job.key)
-            if fence.held is not None and fence.held.token == job.token:
-                if fence.held.holder != wish.holder:
-                    raise RepeatedReceive
-                held.append(job)
-        return await self._told(held, wish) if held else []
-
-    async def _deliver(
-        self, queue: Queue, places: Sequence[Place], rule: QueueRule, wish: Wish, delivery: str
-    ) -> list[Delivery] | None:
-        """None where nothing of it can be delivered now."""
-        takes = (self._take(queue, place, rule, wish, delivery) for place in places)
-        taken = await asyncio.gather(*takes, return_exceptions=True)
-        jobs = [job for job in taken if isinstance(job, Job)]
-        if jobs:
-            return await self._told(jobs, wish)
-        for outcome in taken:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return None
-
-    async def _recall(self, deliveries: Sequence[Delivery]) -> None:
-        """There is nobody any more to be told, and nobody can ask again."""
-        for one in deliveries:
-            with suppress(LeaseError, NotDelivered, FenceError):
-                await self.release(one.lease.key, one.lease.token)
-
-    async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:
-        """Have the job delivered to this worker; None where that cannot be now."""
-        key = FencingKey(place.key)
-        delivered: Job | None = None
-
-        async def call(_: FencingKey, wanted: GrantWanted, event: Event) -> Granted:
-            nonlocal delivered
-            change = await self._store.jobs.deliver(key, wanted, event)
-            if change.done and change.job is not None:
-                delivered = self._running[key] = change.job
-            elif change.job is None or change.job.state is not JobState.WAITING:
-                raise _NotWaiting
-            return Granted(change.fence, change.fence.floor if change.done else 0)
-
-        visibility_s = rule.visibility_s if wish.visibility_s is None else wish.visibility_s
-        try:
-            await self._leases.take(
-                key,
-                wish.holder,
-                visibility_s,
-                grant_id=delivery,
-                call=call,
-                repeatable=wish.idempotency_key is not None,
-                request_id=wish.request_id,
-            )
-        except _NotWaiting:
-            queue.decided(key)
-            return None
-        except HeldByAnother as held:
-            # Leased without the queue: the others do not wait for that.
-            self._later(held.free_in_s or AGAIN_S, queue.put_back, place)
-            return None
-        except LeaseError as error:
-            _log.warning("job-not-deliverable", fence_key=key, reason=error.message)
-            queue.decided(key)
-            return None
-        except BaseException:
-            queue.put_back(place)
-            raise
-        assert delivered is not None, "what has been granted has been delivered"
-        queue.decided(key)
-        self.counts["delivered"] += 1
-        return delivered
-
-    async def _told(self, jobs: Sequence[Job], wish: Wish) -> list[Delivery]:
-        """Await the hand-overs: those that are complete soon are answered, or else the first that is. Of the others the
-        leases know that they are pending. Raises `TryAgain` where none is complete in time."""
-        tasks = {job.key: asyncio.ensure_future(self._confirm(job, wish)) for job in jobs}
-        pending = set(tasks.values())
-        try:
-            ready: list[Delivery] = []
-            first = True
-            while pending and not ready:
-                when = asyncio.ALL_COMPLETED if first else asyncio.FIRST_COMPLETED
-                _, pending = await asyncio.wait(pending, timeout=READY_S if first else None, return_when=when)
-                first = False
-                ready = [task.result() for task in tasks.values() if task.done() and not task.exception()]
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-        errors = [error for task in tasks.values() if not task.cancelled() and (error := task.exception())]
-        if not ready and errors:
-            again = [error for error in errors if isinstance(error, TryAgain)]
-            if again:
-                raise again[0]
-            if not all(isinstance(error, LeaseError) for error in errors):
-                raise errors[0]
-        return ready
-
-    async def _confirm(self, job: Job, wish: Wish) -> Delivery:
-        lease = await self._leases.confirm(FencingKey(job.key), Token(job.token), request_id=wish.request_id)
-        return Delivery(job, lease)
 
     # --- keep, and give back ------------------------------------------------------------------------------------
 
@@ -504,8 +292,7 @@ class Jobs:
         """The job waits, is delayed, or is dead."""
         assert job.queue is not None
         if job.state is JobState.WAITING:
-            if (queue := self._queues.get(job.queue)) is not None:
-                queue.add(Place(-job.priority, job.serial, job.key))
+            self._queues.add(job.queue, Place(-job.priority, job.serial, job.key))
         elif job.state is JobState.DELAYED:
             self._look_at(job.available_at)
         elif job.state is JobState.DEAD:
@@ -543,15 +330,6 @@ class Jobs:
         return self._clock.monotonic() + self._offset_s
 
     # --- inside -----------------------------------------------------------------------------------------------
-
-    def _queue(self, name: str) -> Queue:
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = Queue(partial(self._store.jobs.waiting, name))
-        return queue
-
-    def _later(self, wait_s: float, call: Callable[[Place], None], place: Place) -> None:
-        asyncio.get_running_loop().call_later(max(wait_s, MIN_WAIT_S), call, place)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(work)

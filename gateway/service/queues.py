@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 
 from gateway.core.job import RetryPolicy
 from gateway.service.job_errors import UnknownQueue
@@ -18,6 +20,8 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.job_base import Place
 
 READ_AT_ONCE = 256
+MOST_IDLE = 1000
+"""So many queues at which nobody waits are remembered."""
 MOST_READ = 65536
 """How far the line is searched for a worker who may not have every key."""
 
@@ -64,8 +68,6 @@ class Worker:
     """One who waits for a job."""
 
     given: asyncio.Future[Place | None]
-    alive: Callable[[], bool]
-    """False once there is nobody any more to be told."""
     may_have: Callable[[str], bool] = _everything
 
 
@@ -86,19 +88,22 @@ class Queue:
         self._gone: set[str] = set()
         """Taken and decided since the reading began."""
         self.workers: dict[Worker, None] = {}
+        self.users = 0
+        self.open = True
+        """False: nobody is given anything any more."""
 
     @property
     def idle(self) -> bool:
         """There is nothing here that the store does not know."""
-        return not self.workers and not self._taken and self._reading is None
+        return not self.users and not self._taken and self._reading is None
 
-    async def take(
-        self, timeout_s: float, alive: Callable[[], bool], may_have: Callable[[str], bool] | None = None
-    ) -> Place | None:
+    async def take(self, timeout_s: float, may_have: Callable[[str], bool] | None = None) -> Place | None:
         """The first job in line that this worker may have, after waiting for one at most `timeout_s`; None if there is
         none. It stands in line no more, until it is `decided` or `put_back`. Raises `StoreUnavailable`."""
+        if not self.open:
+            return None
         loop = asyncio.get_running_loop()
-        worker = Worker(loop.create_future(), alive, may_have or _everything)
+        worker = Worker(loop.create_future(), may_have or _everything)
         self.workers[worker] = None
         timer = None
         try:
@@ -123,6 +128,7 @@ class Queue:
 
     def dismiss(self) -> None:
         """Tell all workers that there is nothing."""
+        self.open = False
         for worker in self.workers:
             _give_up(worker.given)
 
@@ -174,9 +180,6 @@ class Queue:
             del self.workers[worker]
             if worker.given.done():
                 continue
-            if not worker.alive():
-                worker.given.set_result(None)
-                continue
             self._first.remove(place)
             self._taken.add(place.key)
             worker.given.set_result(place)
@@ -204,6 +207,53 @@ class Queue:
         self._first = sorted({place for place in (*places, *self._added) if place.key not in out})
         self._is_all = len(places) < limit
         self._match()
+
+
+class Queues:
+    """All queues that somebody waits at, or whose line is partly known."""
+
+    def __init__(self, read: Callable[[str, int], Awaitable[list[Place]]]) -> None:
+        """`read` gives so many of the first jobs in a queue's line."""
+        self._read = read
+        self._queues: dict[str, Queue] = {}
+        self._dismissed = False
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[Queue]:
+        """A queue, which is not forgotten inside."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = Queue(partial(self._read, name))
+            queue.open = not self._dismissed
+        queue.users += 1
+        try:
+            yield queue
+        finally:
+            queue.users -= 1
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        for _ in range(min(len(self._queues) - MOST_IDLE, 2)):
+            name, queue = next(iter(self._queues.items()))
+            del self._queues[name]
+            if not queue.idle:
+                self._queues[name] = queue
+
+    def add(self, name: str, place: Place) -> None:
+        """A job has come to wait in a queue, or waits again."""
+        if (queue := self._queues.get(name)) is not None:
+            queue.add(place)
+
+    def dismiss(self) -> None:
+        """Tell all workers, and those who come, that there is nothing."""
+        self._dismissed = True
+        for queue in self._queues.values():
+            queue.dismiss()
+
+    @property
+    def workers(self) -> int:
+        """How many wait."""
+        return sum(len(queue.workers) for queue in self._queues.values())
 
 
 def _give_up(given: asyncio.Future[Place | None]) -> None:

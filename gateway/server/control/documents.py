@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    JsonValue,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
@@ -39,18 +40,23 @@ NO_CONTROL = f"[^{CONTROLS}]"
 _DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
+_TAKE_NULL: tuple[object, ...] = (JsonValue,)
+
+
 class Given(BaseModel):
     """What a caller says, in a body or a query: nothing but its members, each of its type.
 
-    A member whose default is None may be left out. It may not be null: that would be a second way to say the same."""
+    A member whose default is None may be left out. It may not be null: that would be a second way to say the same. One
+    that takes any JSON at all takes null, too, and that is as if it were left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_null(cls, given: dict[str, object]) -> dict[str, object]:
-        for name, value in given.items():
-            if value is None and name in cls.model_fields and not cls.model_fields[name].is_required():
+    def _refuse_null(cls, given: object) -> object:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            field = cls.model_fields.get(name)
+            if value is None and field is not None and not field.is_required() and field.annotation not in _TAKE_NULL:
                 raise PydanticCustomError("invalid", "{told}", {"told": f"`{name}` is null; leave it out"})
         return given
 
@@ -60,7 +66,7 @@ class Given(BaseModel):
         described = handler(schema)
         members = handler.resolve_ref_schema(described).get("properties", {})
         for name, member in members.items():
-            if member.get("default", ...) is None:
+            if member.get("default", ...) is None and "anyOf" in member:
                 (only,) = (one for one in member["anyOf"] if one != {"type": "null"})
                 members[name] = {key: value for key, value in member.items() if key not in ("anyOf", "default")} | only
         return described

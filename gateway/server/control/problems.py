@@ -8,6 +8,17 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.server.control.documents import Shown, TokenShown, number
+from gateway.service.job_errors import (
+    AlreadyCompleted,
+    JobError,
+    JobExists,
+    NoJob,
+    NotDelivered,
+    NotEnded,
+    OutputNotVerified,
+    RepeatedReceive,
+    UnknownQueue,
+)
 from gateway.service.lease_errors import Capped, Completed, Held, LeaseError, Lost, Repeated
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import Telemetry
@@ -24,6 +35,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "not-found": (404, "there is no such thing, or no such path"),
     "method-not-allowed": (405, "`Allow` says which methods the path has"),
     "timeout": (408, "the body has not come in time"),
+    "unknown-queue": (404, "`[[queue]]` in the settings names the queues, and not this one"),
     "committing": (409, "nothing is in doubt, an answer is still awaited"),
     "lost": (409, "the lease is held no more: `floor` is the token that holds the key, or was given up"),
     "held": (409, "another holds the lease: `holder`, for `expires_in_s`, unless he renews it"),
@@ -33,12 +45,17 @@ REASONS: dict[str, tuple[int, str]] = {
     "no-backup": (409, "the database is in memory"),
     "no-client": (409, "there are several S3 clients, and this API token names none as its `client`"),
     "not-held": (409, "the named token lies above the floor"),
+    "exists": (409, "the key has its job already, of another queue or where none was wanted"),
+    "not-delivered": (409, "the token holds the key by a lease that no queue has made"),
+    "not-ended": (409, "only a completed or dead job can be reopened"),
+    "output-not-verified": (409, "`output` is not there, or not by this key and token; nothing has been recorded"),
     "stale": (412, "the token is below the floor, or sealed"),
     "too-large": (413, "the body is above what this call takes"),
     "unsupported-media-type": (415, "the body's Content-Type says that it is no JSON"),
     "idempotency-key-reused": (422, "this `Idempotency-Key` was sent before with another body"),
     "internal": (500, "a fault of the gateway: its log has the traceback"),
     "HandoverPending": (503, "ask again after `Retry-After`; a floor that was to rise has risen"),
+    "UpstreamUnavailable": (503, "the object store behind does not answer: ask again after `Retry-After`"),
     "StoreUnavailable": (503, "ask again after `Retry-After`"),
     "Overloaded": (503, "too many wait already: ask again after `Retry-After`"),
     "Draining": (503, "the gateway is being stopped: ask again after `Retry-After`"),
@@ -46,6 +63,16 @@ REASONS: dict[str, tuple[int, str]] = {
 """Every `reason`, the status that it comes with, and what it means."""
 _NAMES: dict[Reason, str] = {Reason.STALE_TOKEN: "stale", Reason.SEALED: "stale", Reason.KEY_DENIED: "forbidden"}
 """Where the fence's reasons are called otherwise here than on the S3 listener."""
+_OF_JOBS: dict[type[JobError], str] = {
+    UnknownQueue: "unknown-queue",
+    NoJob: "not-found",
+    JobExists: "exists",
+    NotDelivered: "not-delivered",
+    AlreadyCompleted: "completed",
+    NotEnded: "not-ended",
+    OutputNotVerified: "output-not-verified",
+    RepeatedReceive: "idempotency-key-reused",
+}
 RETRY_AFTER_S = 1
 
 
@@ -75,6 +102,7 @@ class ProblemShown(Shown):
     holder: str = ""
     expires_in_s: float = 0.0
     free_in_s: float = 0.0
+    output: str = ""
 
 
 def problems(telemetry: Telemetry) -> Middleware:
@@ -90,6 +118,8 @@ def problems(telemetry: Telemetry) -> Middleware:
             return _refusal(error)
         except LeaseError as error:
             return _lease_problem(error)
+        except JobError as error:
+            return _job_problem(error)
         except StoreUnavailable as error:
             return _answer(503, Reason.STORE_UNAVAILABLE.value, str(error), {}, {"Retry-After": str(RETRY_AFTER_S)})
         except web.HTTPNotFound:
@@ -118,6 +148,16 @@ def _refusal(error: FenceError) -> web.Response:
     status, _ = REASONS.get(reason, (503 if again else 400, ""))
     headers = {"Retry-After": str(max(RETRY_AFTER_S, round(error.retry_after_s or 0)))} if again else {}
     return _answer(status, reason, error.message, members, headers)
+
+
+def _job_problem(error: JobError) -> web.Response:
+    members: dict[str, object] = {} if error.key is None else {"key": error.key}
+    reason = _OF_JOBS[type(error)]
+    if isinstance(error, AlreadyCompleted):
+        members["token"] = number(error.token)
+    elif isinstance(error, OutputNotVerified):
+        members["output"] = f"{error.output.bucket}/{error.output.key}"
+    return _answer(REASONS[reason][0], reason, error.message, members)
 
 
 def _lease_problem(error: LeaseError) -> web.Response:

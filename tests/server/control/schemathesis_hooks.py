@@ -7,11 +7,17 @@ from typing import Any
 import schemathesis
 from hypothesis import strategies as st
 
+from gateway.core.job import queue_fault
 from gateway.core.keys import key_fault
 
 schemathesis.openapi.format(
     "fencing-key",
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=128).filter(lambda key: not key_fault(key)),
+)
+
+schemathesis.openapi.format(
+    "queue-name",
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=32).filter(lambda name: not queue_fault(name)),
 )
 
 WAITS = {"wait_s", "for_s"}

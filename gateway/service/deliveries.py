@@ -1,0 +1,266 @@
+"""Deliveries: jobs handed to workers, each under a lease of its own, as soon as its hand-over is complete.
+
+The first in line goes to the worker who waits longest. Each grant and what it makes of its job is one decision of the
+store. What is delivered to a caller who goes away meanwhile is called back, unless he can ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from gateway.clock import Clock
+from gateway.core.errors import FenceError, TryAgain
+from gateway.core.job import Job, JobState
+from gateway.core.keys import FencingKey, Token
+from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.job_errors import RepeatedReceive
+from gateway.service.lease_errors import Held, LeaseError
+from gateway.service.leases import Lease, Leases
+from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
+from gateway.stores.base import Event, Granted, GrantWanted, Store
+from gateway.stores.job_base import Place
+
+T = TypeVar("T")
+MayHave = Callable[[str], bool]
+_log = structlog.get_logger(__name__)
+
+AGAIN_S = 1.0
+"""When a key is tried again whose lease is in the way for an unknown time."""
+READY_S = 0.05
+"""How long deliveries that are ready wait for those that were made with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A job that has been handed to a worker: no lower token can have an effect any more."""
+
+    job: Job
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker asks for. Times in seconds."""
+
+    holder: str
+    visibility_s: float | None = None
+    """None: as the queue's settings say."""
+    wait_s: float = 0.0
+    most: int = 1
+    idempotency_key: str | None = None
+    request_id: str = ""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A call with an idempotency key that is being answered, and how many wait for that answer."""
+
+    task: asyncio.Task[list[Delivery]]
+    terms: tuple[str, float | None, int]
+    callers: int = 0
+
+
+class _NotWaiting(Exception):
+    """The job has been delivered, ended or removed since it was found."""
+
+
+class Deliveries:
+    """All deliveries of one gateway. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        store: Store,
+        clock: Clock,
+        rules: QueueRules,
+        queues: Queues,
+        running: dict[FencingKey, Job],
+    ) -> None:
+        """`running` holds what is delivered, by key."""
+        self._leases = leases
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._queues = queues
+        self._running = running
+        self._asked: dict[tuple[str, str], _Asked] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.delivered = 0
+        """How many deliveries this process has made."""
+
+    async def stop(self) -> None:
+        """Nothing is delivered any more."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def receive(self, queue: str, wish: Wish, may_have: MayHave | None = None) -> list[Delivery]:
+        """Jobs, as soon as there is one, at most `wish.most`; none if there is none for `wish.wait_s`. Asked again with
+        the same idempotency key, the same jobs, as long as they are held. `may_have` says which keys the worker may
+        use. Raises `UnknownQueue`, `RepeatedReceive`, `TryAgain` (HandoverPending: ask again), `StoreUnavailable`."""
+        rule = self._rules.of(queue)
+        if wish.idempotency_key is None:
+            return await self._receive(queue, rule, wish, self._clock.nonce(), may_have)
+        this, terms = (queue, wish.idempotency_key), (wish.holder, wish.visibility_s, wish.most)
+        asked = self._asked.get(this)
+        if asked is None:
+            delivery = f"{queue}/{wish.idempotency_key}"
+            task = self._spawn(self._receive(queue, rule, wish, delivery, may_have))
+            asked = self._asked[this] = _Asked(task, terms)
+            task.add_done_callback(lambda done: self._answered(this, done))
+        elif asked.terms != terms:
+            raise RepeatedReceive
+        asked.callers += 1
+        try:
+            return await asyncio.shield(asked.task)
+        finally:
+            asked.callers -= 1
+            if not asked.callers:
+                asked.task.cancel()
+
+    def _answered(self, this: tuple[str, str], task: asyncio.Task[list[Delivery]]) -> None:
+        self._asked.pop(this, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told; nobody may have
+
+    async def _receive(
+        self, name: str, rule: QueueRule, wish: Wish, delivery: str, may_have: MayHave | None
+    ) -> list[Delivery]:
+        if wish.idempotency_key is not None and (again := await self._again(delivery, wish)):
+            return again
+        deadline = self._clock.monotonic() + wish.wait_s
+        with self._queues.at(name) as queue:
+            while (first := await queue.take(deadline - self._clock.monotonic(), may_have)) is not None:
+                places = [first, *queue.take_more(wish.most - 1, may_have)]
+                work = self._spawn(self._deliver(queue, places, rule, wish, delivery))
+                try:
+                    deliveries = await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    if wish.idempotency_key is None:
+                        work.add_done_callback(self._recall)
+                    raise
+                if deliveries is not None:
+                    return deliveries
+        return []
+
+    async def _deliver(
+        self, queue: Queue, places: Sequence[Place], rule: QueueRule, wish: Wish, delivery: str
+    ) -> list[Delivery] | None:
+        """None where nothing of it can be delivered now."""
+        takes = (self._take(queue, place, rule, wish, delivery) for place in places)
+        taken = await asyncio.gather(*takes, return_exceptions=True)
+        jobs = [job for job in taken if isinstance(job, Job)]
+        if jobs:
+            return await self._told(jobs, wish)
+        for outcome in taken:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return None
+
+    def _recall(self, work: asyncio.Task[list[Delivery] | None]) -> None:
+        """There is nobody any more to be told."""
+        if not work.cancelled() and work.exception() is None:
+            for one in work.result() or ():
+                self._spawn(self._give_back(one.lease))
+
+    async def _give_back(self, lease: Lease) -> None:
+        with suppress(LeaseError, FenceError):
+            await self._leases.release(lease.key, lease.token)
+
+    async def _again(self, delivery: str, wish: Wish) -> list[Delivery]:
+        """What an earlier call of the same idempotency key was given, as far as it is still held."""
+        held = []
+        for job in await self._store.jobs.delivered_by(delivery):
+            fence = await self._store.fence(job.key)
+            if fence.held is not None and fence.held.token == job.token:
+                if fence.held.holder != wish.holder:
+                    raise RepeatedReceive
+                held.append(job)
+        return await self._told(held, wish) if held else []
+
+    async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:
+        """Have the job delivered to this worker; None where that cannot be now."""
+        key = FencingKey(place.key)
+        delivered: Job | None = None
+
+        async def call(_: FencingKey, wanted: GrantWanted, event: Event) -> Granted:
+            nonlocal delivered
+            change = await self._store.jobs.deliver(key, wanted, event)
+            if change.done and change.job is not None:
+                delivered = self._running[key] = change.job
+            elif change.job is None or change.job.state is not JobState.WAITING:
+                raise _NotWaiting
+            return Granted(change.fence, change.fence.floor if change.done else 0)
+
+        visibility_s = rule.visibility_s if wish.visibility_s is None else wish.visibility_s
+        try:
+            await self._leases.take(
+                key,
+                wish.holder,
+                visibility_s,
+                grant_id=delivery,
+                call=call,
+                repeatable=wish.idempotency_key is not None,
+                request_id=wish.request_id,
+            )
+        except _NotWaiting:
+            queue.decided(key)
+            return None
+        except Held as held:
+            # Leased without the queue: the others do not wait for that.
+            wait_s = max(held.free_in_s or AGAIN_S, MIN_WAIT_S)
+            asyncio.get_running_loop().call_later(wait_s, queue.put_back, place)
+            return None
+        except LeaseError as error:
+            _log.warning("job-not-deliverable", fence_key=key, reason=error.message)
+            queue.decided(key)
+            return None
+        except BaseException:
+            queue.put_back(place)
+            raise
+        assert delivered is not None, "what has been granted has been delivered"
+        queue.decided(key)
+        self.delivered += 1
+        return delivered
+
+    async def _told(self, jobs: Sequence[Job], wish: Wish) -> list[Delivery]:
+        """Await the hand-overs: those that are complete soon are answered, or else the first that is. Of the others the
+        leases know that they are pending. Raises `TryAgain` where none is complete in time."""
+        tasks = {job.key: asyncio.ensure_future(self._confirm(job, wish)) for job in jobs}
+        pending = set(tasks.values())
+        try:
+            ready: list[Delivery] = []
+            first = True
+            while pending and not ready:
+                when = asyncio.ALL_COMPLETED if first else asyncio.FIRST_COMPLETED
+                _, pending = await asyncio.wait(pending, timeout=READY_S if first else None, return_when=when)
+                first = False
+                ready = [task.result() for task in tasks.values() if task.done() and not task.exception()]
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        errors = [error for task in tasks.values() if not task.cancelled() and (error := task.exception())]
+        if not ready and errors:
+            again = [error for error in errors if isinstance(error, TryAgain)]
+            if again:
+                raise again[0]
+            if not all(isinstance(error, LeaseError) for error in errors):
+                raise errors[0]
+        return ready
+
+    async def _confirm(self, job: Job, wish: Wish) -> Delivery:
+        lease = await self._leases.confirm(FencingKey(job.key), Token(job.token), request_id=wish.request_id)
+        return Delivery(job, lease)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
