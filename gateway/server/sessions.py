@@ -17,17 +17,14 @@ KEPT = 1024
 """Opened tokens that are kept, the latest used. None comes to be kept that has not been proved; each is below 2 KB."""
 
 
-def _own_keys() -> SessionKeys:
-    return SessionKeys([new_sealing_key()])
-
-
 class Sessions:
-    """The session tokens of one gateway. `read` gives the keys as they are now, and raises `CredentialsFileError`; by
-    default they are new ones, and what they seal ends with the process."""
+    """The session tokens of one gateway. `read` gives the keys as they are now, and raises `CredentialsFileError`;
+    without it there is a new one, and what it seals ends with the process."""
 
-    def __init__(self, read: Callable[[], SessionKeys] = _own_keys) -> None:
-        self._read = read
-        self._use(read())
+    def __init__(self, read: Callable[[], SessionKeys] | None = None) -> None:
+        own = SessionKeys([new_sealing_key()])
+        self._read = read or (lambda: own)
+        self._use(self._read())
 
     def _use(self, keys: SessionKeys) -> None:
         self._keys = keys

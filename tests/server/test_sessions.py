@@ -86,8 +86,11 @@ def test_what_has_been_opened_is_kept_within_bounds() -> None:
 
 
 def test_by_default_keys_end_with_the_process() -> None:
-    """Two gateways without a file have keys of their own."""
-    issued = Sessions().issue(SESSION, "1")
+    """Two gateways without a file have keys of their own, which no reload changes."""
+    sessions = Sessions()
+    issued = sessions.issue(SESSION, "1")
+    sessions.reload(Telemetry(SystemClock()))
+    assert opens(sessions, issued.access_key, issued.session_token)
     assert not opens(Sessions(), issued.access_key, issued.session_token)
 
 
