@@ -36,11 +36,6 @@ url = "http://127.0.0.1:1/"
 secret = { env = "WEBHOOK_SECRET" }
 events = ["fencing.completed"]
 
-[[webhook]]
-url = "http://127.0.0.1:1/"
-secret = { env = "WEBHOOK_SECRET" }
-events = ["fencing.completed"]
-
 [[rule]]
 match = "renders/{job}/**"
 key = "{job}"
