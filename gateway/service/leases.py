@@ -302,6 +302,7 @@ class Leases:
             live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id, wait_s=wait_s)
             self._fences.unpin(live)
         except Refused:
+            self._over(held)
             raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
         except BaseException:
             if held.askers == 1:
@@ -389,6 +390,7 @@ class Leases:
         try:
             return await self._fences.end(held.key, held.token, call)
         except Refused:
+            self._over(held)
             raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
         finally:
             held.ending = False
@@ -459,6 +461,15 @@ class Leases:
         if not line.deciding and not held.ending:
             self._tell_end(held, EventKind.SEALED if held.token == gate.floor else EventKind.RAISED)
 
+    def _over(self, held: HeldLease) -> None:
+        """A lease turns out to be lost: the floor had risen above it by the time the store had told of its grant."""
+        line = self._lines.get(held.key)
+        if line is not None and line.held is held:
+            line.held = None
+            line.stir()
+            self._lines.tidy(line)
+            self._tell_end(held, EventKind.RAISED)
+
     def _tell_end(self, held: HeldLease, how: EventKind) -> None:
         for tell in self.on_end:
             tell(held.key, held.token, how)
@@ -503,6 +514,9 @@ class Leases:
             held.ending = True
             try:
                 await self._fences.end(key, held.token, lambda: self._store.seal(key, held.token, event))
+            except Refused:
+                self._over(held)
+                return
             except FenceError:
                 held.ending = False
                 self._watch(held, self._clock.monotonic() + AGAIN_S)

@@ -207,13 +207,15 @@ class Lines:
 
     async def decided(self, line: Line) -> None:
         """Wait until the store has answered who is granted the key."""
-        while line.deciding:
-            waiter = Waiter()
-            line.queue.append(waiter)
-            try:
+        if not line.deciding:
+            return
+        waiter = Waiter()
+        line.queue.append(waiter)
+        try:
+            while line.deciding:
                 await waiter.wait(math.inf)
-            finally:
-                line.leave(waiter)
+        finally:
+            line.leave(waiter)  # once: whoever leaves has all others look again
 
     def _held(self, line: Line, now: float) -> Held:
         """Why `line` cannot be had now."""

@@ -14,6 +14,7 @@ from gateway.core.keys import FencingKey, Token
 from gateway.core.lease import Caps
 from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, LeaseError, Lost, Repeated
 from gateway.service.leases import Lease, Leases, LeaseTerms
+from gateway.service.lines import Waiter
 from gateway.service.waits import Timing
 from gateway.stores.base import EventKind, Granted, StoreUnavailable
 from gateway.stores.memory import MemoryStore
@@ -70,6 +71,79 @@ async def refused(call: Coroutine[Any, Any, object]) -> LeaseError:
 
 
 # --- grants
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "gone"])
+def test_a_grant_that_is_overtaken_before_it_is_known_here_stands_in_nobodys_way(told: bool) -> None:
+    """Found by simulation: an operator's raise is durable after the grant, and known to the gate before it. Its holder
+    is told that it is lost, or has gone, and the next one is granted the key."""
+
+    async def main() -> None:
+        d = await desk()
+        granted, free = asyncio.Event(), asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*wanted: Any) -> Granted:
+            d.store.grant = grant
+            answer = await grant(*wanted)
+            granted.set()
+            await free.wait()
+            return answer
+
+        d.store.grant = slow
+        asked = asyncio.create_task(d.acquire())
+        await granted.wait()
+        live = await d.rig.fences.admit(J, Token(500), cause="raise", issued=True)
+        d.rig.fences.unpin(live)
+        if not told:
+            asked.cancel()
+            await asyncio.sleep(1)
+        free.set()
+        if told:
+            assert isinstance(await refused(asked), Lost)
+        await asyncio.sleep(1)
+        assert (await d.acquire("B")).token == 501
+        assert d.ends == [("j", 1, EventKind.RAISED)]
+
+    play(main())
+
+
+def test_those_who_wait_for_a_decision_do_not_wake_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by simulation: while the store takes its time, two that wait for it and one who gives up would have gone
+    round in circles."""
+    waits = 0
+    wait = Waiter.wait
+
+    async def counted(self: Waiter, timeout_s: float) -> None:
+        nonlocal waits
+        waits += 1
+        assert waits < 50
+        await wait(self, timeout_s)
+
+    monkeypatch.setattr(Waiter, "wait", counted)
+
+    async def main() -> None:
+        d = await desk()
+        free = asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*wanted: Any) -> Granted:
+            await free.wait()
+            return await grant(*wanted)
+
+        d.store.grant = slow
+        first = asyncio.create_task(d.acquire())
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(d.leases.renew(J, Token(1))) for _ in range(2)]
+        impatient = asyncio.create_task(d.acquire("B", wait_s=60))
+        await asyncio.sleep(1)
+        impatient.cancel()
+        await asyncio.sleep(1)
+        free.set()
+        assert (await first).token == 1
+        await asyncio.gather(*others)
+
+    play(main())
 
 
 def test_a_grant_raises_the_floor_before_it_is_answered() -> None:
