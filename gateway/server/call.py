@@ -89,10 +89,11 @@ class Call(Answers):
     def name_key(self, write: Write, said: Claimed) -> None:
         """Let the sources agree on the key (R9). Raises `Malformed` (KeyMismatch)."""
         own = key_of_object(write.bucket, write.object_key)
-        ruled, bound = write.key if write.ruled else None, self.caller.session is not None
-        write.key, write.named = agree(
-            own, rule=ruled, credentials=said.key if bound else None, header=None if bound else said.key
-        )
+        ruled = write.key if write.ruled else None
+        if self.caller.session is None:
+            write.key, write.named = agree(own, rule=ruled, header=said.key)
+        else:
+            write.key, write.named = agree(own, rule=ruled, credentials=said.key)
         write.token = said.token or NO_TOKEN
 
     def require_token(self, write: Write) -> None:
