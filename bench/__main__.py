@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench.figures import Outcome
+from bench.job_rows import JOB_ROWS
 from bench.lease_rows import LEASE_ROWS
 from bench.load import BLOCK_BYTES, NotMeasured
 from bench.processes import started
@@ -50,10 +51,11 @@ async def run(scale: Scale, only: str, progress: Progress) -> list[Outcome]:
     floors = [keys for keys in scale.floor_keys if only in "durable floor raises"]
     refusals = only in "refused"
     leases = [title for title in LEASE_ROWS if only in title]
-    steps = Steps(progress, len(wanted) + len(floors) + refusals + len(leases))
+    jobs = [title for title in JOB_ROWS if only in title]
+    steps = Steps(progress, len(wanted) + len(floors) + refusals + len(leases) + len(jobs))
     for keys in floors:
         await steps.step(f"floor raises, {keys:,} keys", measure_floors(keys))
-    if not wanted and not refusals and not leases:
+    if not wanted and not refusals and not leases and not jobs:
         return steps.outcomes
     spawn = multiprocessing.get_context("spawn")
     with (
@@ -68,6 +70,8 @@ async def run(scale: Scale, only: str, progress: Progress) -> list[Outcome]:
                 await steps.step(row.title, measure(bench, generator, row, number, scale.row_s))
             for title in leases:
                 await steps.step(title, LEASE_ROWS[title](bench, pool, scale))
+            for title in jobs:
+                await steps.step(title, JOB_ROWS[title](bench, pool, scale))
     return steps.outcomes
 
 

@@ -86,7 +86,7 @@ async def _pairs(workers: list[Pair], seconds: float, cpu: Callable[[], float]) 
 # --- over HTTP
 
 
-class _Caller:
+class Caller:
     """One kept connection to the control listener."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,6 +104,9 @@ class _Caller:
             raise NotMeasured(f"{method} {path} was answered {answer[9:12]!r}: {told[:300]!r}")
         return told
 
+    def close(self) -> None:
+        self._writer.close()
+
     async def acquire(self, name: str) -> int:
         told = await self.call("POST", f"/v1/leases/{name}", f'{{"holder":"worker","ttl_s":{TTL_S}}}')
         return int(json.loads(told)["token"])
@@ -113,21 +116,21 @@ class _Caller:
 
 
 @asynccontextmanager
-async def _callers(port: int, count: int) -> AsyncIterator[list[_Caller]]:
-    callers = [_Caller(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(count)]
+async def callers_of(port: int, count: int) -> AsyncIterator[list[Caller]]:
+    callers = [Caller(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(count)]
     try:
         async with asyncio.timeout(LIMIT_S):
             yield callers
     finally:
         for caller in callers:
-            caller._writer.close()
+            caller.close()
 
 
 def pairs_over_http(door: Door, port: int, seconds: float) -> Sample:
     """The same through the control listener at `port`. Raises `NotMeasured`."""
 
     async def measure() -> Sample:
-        async with _callers(port, WORKERS) as callers:
+        async with callers_of(port, WORKERS) as callers:
             return await _pairs([caller.pair for caller in callers], seconds, door.cpu_s)
 
     return uvloop.run(measure())
@@ -137,7 +140,7 @@ def renewals_over_http(door: Door, port: int, leases: int, seconds: float) -> Sa
     """So many leases, each renewed every 10 s, evenly spread. Raises `NotMeasured`."""
 
     async def measure() -> Sample:
-        async with _callers(port, WORKERS) as callers:
+        async with callers_of(port, WORKERS) as callers:
             held: list[tuple[str, str]] = []
             took: list[float] = []
 

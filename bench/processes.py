@@ -86,6 +86,31 @@ class Bench:
         return int(float(found[1]))
 
 
+@dataclass(frozen=True)
+class Served:
+    """A gateway that runs, and the ports of its listeners."""
+
+    pid: int
+    s3_port: int
+    control_port: int
+
+
+async def serve(stack: contextlib.AsyncExitStack, directory: Path, url: str, upstream: Credentials) -> Served:
+    """Start a gateway over the database in `directory`, ended with the stack. Raises `NotMeasured`."""
+    config = directory / "gateway.toml"
+    config.write_text(_CONFIG.format(url=url, upstream=upstream, directory=directory, client=CLIENT))
+    pid, (s3_port, control_port) = await _child(
+        stack,
+        directory / "gateway.log",
+        r"(?s)S3 endpoint +http://127.0.0.1:(\d+)\nControl API +http://127.0.0.1:(\d+)\n",
+        "gateway",
+        "serve",
+        "--config",
+        str(config),
+    )
+    return Served(pid, s3_port, control_port)
+
+
 @asynccontextmanager
 async def started(directory: Path) -> AsyncIterator[Bench]:
     """Store, pass-through and gateway, ended on leaving. Raises `NotMeasured`, `EmbeddedStoreError`."""
@@ -95,25 +120,14 @@ async def started(directory: Path) -> AsyncIterator[Bench]:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(store.stop)
         stack.push_async_callback(client.close)
-        config = directory / "gateway.toml"
-        config.write_text(_CONFIG.format(url=store.url, upstream=store.credentials, directory=directory, client=CLIENT))
         bare, (bare_port,) = await _child(stack, directory / "bare.log", r"(\d+)\n", "bench.passthrough", store.url)
-        served = await _child(
-            stack,
-            directory / "gateway.log",
-            r"(?s)S3 endpoint +http://127.0.0.1:(\d+)\nControl API +http://127.0.0.1:(\d+)\n",
-            "gateway",
-            "serve",
-            "--config",
-            str(config),
-        )
-        gateway, (s3_port, control_port) = served
+        served = await serve(stack, directory, store.url, store.credentials)
         store_port = int(store.url.rpartition(":")[2])
         yield Bench(
             direct=Door("direct", store_port, store.credentials),
             bare=Door("bare", bare_port, store.credentials, bare),
-            gateway=Door("gateway", s3_port, CLIENT, gateway, TOKEN),
-            control_port=control_port,
+            gateway=Door("gateway", served.s3_port, CLIENT, served.pid, TOKEN),
+            control_port=served.control_port,
             store=client,
         )
 

@@ -31,6 +31,7 @@ class Scale:
     upload_bytes: tuple[int, ...]
     """Of each of the uploads that go side by side."""
     floor_keys: tuple[int, ...]
+    waiting_jobs: tuple[int, ...]
     row_s: float
     """A row begins no other round after this, so that a busy machine makes the run coarser and not longer."""
 
@@ -41,10 +42,17 @@ DEFAULT = Scale(
     large_bytes=256 * BLOCK_BYTES,
     upload_bytes=(40 * BLOCK_BYTES,),
     floor_keys=(1_000, 1_000_000),
+    waiting_jobs=(100_000, 1_000_000),
     row_s=14,
 )
 QUICK = Scale(
-    small_s=0.5, rounds=3, large_bytes=32 * BLOCK_BYTES, upload_bytes=(8 * BLOCK_BYTES,), floor_keys=(1_000,), row_s=3
+    small_s=0.5,
+    rounds=3,
+    large_bytes=32 * BLOCK_BYTES,
+    upload_bytes=(8 * BLOCK_BYTES,),
+    floor_keys=(1_000,),
+    waiting_jobs=(100_000,),
+    row_s=3,
 )
 
 
