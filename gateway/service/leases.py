@@ -103,6 +103,7 @@ class Leases:
         self._asked: dict[tuple[FencingKey, str], _Asked] = {}
         self._alarms = Alarms(self._clock, self._look)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forget_timer: asyncio.TimerHandle | None = None
         self._started_at = -math.inf
         self.counts: Counter[str] = Counter()
         """How often each of `LEASE_EVENTS` has happened."""
@@ -115,7 +116,7 @@ class Leases:
     async def start(self) -> None:
         """From now on every lease that the store knows has its full time."""
         self._started_at = self._clock.monotonic()
-        self._spawn(self._forget_sometimes())
+        self._forget_later()
 
     def drain(self) -> None:
         """Nobody waits in line any more, and nothing new is granted. Raises `TryAgain` (Draining) in those who do."""
@@ -125,6 +126,8 @@ class Leases:
         """After that nothing is watched."""
         self.drain()
         self._alarms.stop()
+        if self._forget_timer is not None:
+            self._forget_timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -316,7 +319,7 @@ class Leases:
             self._watch(held, held.term.expires_at)
         elif held.term.left_s(now) == 0:
             return self._renewed(held, None)
-        return self._lease(held)
+        return self._lease(held, now)
 
     def _pend(self, line: Line, held: HeldLease) -> None:
         """Nobody waits for the hand-over of a pending grant any more: it lapses unless it is asked for again."""
@@ -354,7 +357,7 @@ class Leases:
         if not held.watched:
             self._watch(held, term.expires_at)
         self.counts["renewed"] += 1
-        return self._lease(held)
+        return self._lease(held, now)
 
     async def release(self, key: FencingKey, token: Token, *, request_id: str = "") -> None:
         """Give the lease up: its token is sealed. Given up already: nothing happens. Raises `Lost`, `Malformed`
@@ -422,27 +425,24 @@ class Leases:
                     return None
                 if not line.deciding:
                     self._see(line, fence)
-            return None if line.held is None else self._lease(line.held)
+            return None if line.held is None else self._lease(line.held, self._clock.monotonic())
 
     async def listed(self, after: str | None, limit: int, prefix: str = "") -> list[Lease]:
         """All leases that are held, by key. Raises `StoreUnavailable`."""
-        leases = []
+        leases, now = [], self._clock.monotonic()
         for fence in await self._store.leases(after, limit, prefix):
             line = self._lines.get(FencingKey(fence.key))
             grant = fence.held
             assert grant is not None
-            left_s = max(0.0, self._started_at + grant.ttl_s - self._clock.monotonic())
-            pending = False
+            left_s, pending = max(0.0, self._started_at + grant.ttl_s - now), False
             if line is not None and line.held is not None and line.held.token == grant.token:
-                known = self._lease(line.held)
-                left_s, pending = known.expires_in_s, known.pending
+                left_s, pending = line.held.left_s(now), line.held.term is None
             key, token = FencingKey(fence.key), Token(grant.token)
             leases.append(Lease(key, token, grant.holder, grant.ttl_s, left_s, pending, grant.at))
         return leases
 
-    def _lease(self, held: HeldLease) -> Lease:
-        left_s = held.ttl_s if held.term is None else held.term.left_s(self._clock.monotonic())
-        return Lease(held.key, held.token, held.holder, held.ttl_s, left_s, held.term is None)
+    def _lease(self, held: HeldLease, now: float) -> Lease:
+        return Lease(held.key, held.token, held.holder, held.ttl_s, held.left_s(now), held.term is None)
 
     def _lost(self, key: FencingKey, token: Token, fence: Fence) -> Lost:
         return Lost(key, token, fence.floor, sealed=token == fence.floor == fence.sealed_token)
@@ -532,13 +532,18 @@ class Leases:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _forget_sometimes(self) -> None:
-        while True:
-            await asyncio.sleep(FORGET_EVERY_S)
-            try:
-                await self._store.forget_grants(self._clock.wall() - KEPT_S)
-            except StoreUnavailable as error:
-                self._log.warning("leases-not-forgotten", reason=str(error))
+    def _forget_later(self) -> None:
+        self._forget_timer = asyncio.get_running_loop().call_later(FORGET_EVERY_S, self._forget)
+
+    def _forget(self) -> None:
+        self._spawn(self._forget_repeatable())
+        self._forget_later()
+
+    async def _forget_repeatable(self) -> None:
+        try:
+            await self._store.forget_grants(self._clock.wall() - KEPT_S)
+        except StoreUnavailable as error:
+            self._log.warning("leases-not-forgotten", reason=str(error))
 
 
 def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:

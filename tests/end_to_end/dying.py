@@ -13,7 +13,6 @@ from typing import Any
 from gateway.cli import main
 from gateway.stores.sqlite import SqliteStore
 
-
 METHODS = ("grant", "seal")
 
 

@@ -786,6 +786,22 @@ def test_a_store_that_fails_grants_nothing_and_loses_nothing() -> None:
     play(main())
 
 
+def test_what_calls_were_answered_is_kept_for_a_day() -> None:
+    """After that the same idempotency key names another call."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire(idempotency_key="once")
+        await d.leases.release(J, lease.token)
+        await later(86400)
+        assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+        await later(3700)
+        assert (await d.acquire(idempotency_key="once")).token == lease.token + 1
+        await d.leases.stop()
+
+    play(main())
+
+
 # --- lists
 
 
