@@ -43,9 +43,11 @@ class ControlClient:
     def __exit__(self, *_: object) -> None:
         self.engine.close()
 
-    def worker(self, holder: str | None) -> SyncGatewayClient:
+    def worker(self, holder: str | None, patience_s: float) -> SyncGatewayClient:
         """A client of the same gateway for who works under leases; it outlasts restarts."""
-        return SyncGatewayClient(self.url, api_token=self._api_token, tls=self._tls, holder=holder)
+        return SyncGatewayClient(
+            self.url, api_token=self._api_token, tls=self._tls, holder=holder, patience_s=patience_s
+        )
 
     def fence(self, key: str) -> Json:
         return self.ask("GET", _path(key))

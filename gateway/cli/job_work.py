@@ -14,7 +14,7 @@ import click
 import orjson
 
 from gateway.cli.control_client import ControlClient, connected
-from gateway.cli.run import GRACE_OF_TERM, endpoint_option, environment_of, guard_with, judge
+from gateway.cli.run import GRACE_OF_TERM, environment_of, guard_with, judge, worker_options
 from gateway.cli.show import printable
 from gateway.cli.supervise import status_of
 from gateway.cli.ward import Ward
@@ -39,16 +39,7 @@ _WORD = re.compile(r"\{(payload|key|token)\}")
     show_default=True,
     help="Seconds until a job is delivered again whose worker is not heard of any more.",
 )
-@click.option("--holder", help="Who works on them; by default this host and process.")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=click.FloatRange(min=0),
-    default=5.0,
-    show_default=True,
-    help="Seconds between SIGTERM and SIGKILL; at most a quarter of --visibility.",
-)
-@endpoint_option
+@worker_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connected
 def work(
@@ -57,6 +48,7 @@ def work(
     count: int,
     visibility_s: float,
     holder: str | None,
+    patience_s: float,
     grace_s: float,
     endpoint: str | None,
     command: tuple[str, ...],
@@ -67,7 +59,7 @@ def work(
     status 0 completes the job, any other is a failed attempt. SIGTERM and SIGINT let the running ones end, a second one
     ends them and gives their jobs back."""
     grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
-    with client.worker(holder) as worker:
+    with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.url, endpoint, os.environ))
         asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from gateway.cli.terminal import Terminal
 from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncLease
 from gateway.client.calls import output_of
+from gateway.client.engine import PATIENCE_S
 from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded
 from gateway.variables import URL_VARIABLE
@@ -36,11 +37,34 @@ _TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION",
 """With one of these set, some SDK would use other credentials, or another endpoint, than it is given."""
 
 
-endpoint_option = click.option(
-    "--endpoint",
-    envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    help="The gateway's S3 endpoint, for the command's environment.",
-)
+def worker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--holder`, `--patience`, `--grace` and `--endpoint`, for commands that work under leases."""
+    for option in (
+        click.option(
+            "--endpoint",
+            envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+            help="The S3 endpoint for the command's environment, if not the one that the gateway names.",
+        ),
+        click.option(
+            "--grace",
+            "grace_s",
+            type=click.FloatRange(min=0),
+            default=5.0,
+            show_default=True,
+            help="Seconds between SIGTERM and SIGKILL; at most a quarter of the lease.",
+        ),
+        click.option(
+            "--patience",
+            "patience_s",
+            type=click.FloatRange(min=0),
+            default=PATIENCE_S,
+            show_default=True,
+            help="Seconds to go on trying where no gateway answers, or one that restarts.",
+        ),
+        click.option("--holder", help="Who others are told holds the lease; by default this host and process."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -56,15 +80,6 @@ endpoint_option = click.option(
     show_default=True,
     help="Wait in line for so many seconds.",
 )
-@click.option("--holder", help="Who others are told holds the lease; by default this host and process.")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=click.FloatRange(min=0),
-    default=5.0,
-    show_default=True,
-    help="Seconds between SIGTERM and SIGKILL; at most a quarter of --ttl.",
-)
 @click.option(
     "--output",
     "outputs",
@@ -77,7 +92,7 @@ endpoint_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file that holds the job's result, as JSON, when the command has ended; else it is text.",
 )
-@endpoint_option
+@worker_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connected
 def run(
@@ -86,6 +101,7 @@ def run(
     ttl_s: float,
     wait_s: float,
     holder: str | None,
+    patience_s: float,
     grace_s: float,
     outputs: tuple[str, ...],
     result: Path | None,
@@ -102,7 +118,7 @@ def run(
         if signal.getsignal(signum) is signal.SIG_DFL:
             signal.signal(signum, _leave)
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
-    with client.worker(holder) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
+    with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
         status = guarded(command, environment_of(lease, client.url, endpoint, os.environ), lease, grace_s)
         if status == 0:
             lease.complete(result_of(result), outputs)
