@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured
@@ -20,6 +21,8 @@ from tests.gateway_process import GatewayProcess
 
 NOWHERE = {"FENCING_GATEWAY_UPSTREAM__URL": "http://127.0.0.1:1"}
 """What is announced here needs no object store."""
+SOON_SETTLED = ("fencing.settle_timeout_s=3", "fencing.settle_timeout_assembly_s=3")
+"""After a crash nobody waits longer for what the gateway may have sent."""
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +181,85 @@ def test_kill_9_at_any_moment_under_load(tmp_path: Path, receiver: Receiver, see
         told = [one for one in first if f":{key}:" in one]
         assert told[:highest] == ids(*range(1, highest + 1), key=key)
         assert len(told) <= highest + 2, "at most what was under way at each kill"
+
+
+# --- what becomes of jobs
+
+
+def call(gateway: GatewayProcess, path: str, **body: object) -> tuple[int, dict[str, object]]:
+    """Status and document; 0 where the connection broke."""
+    try:
+        with urllib.request.urlopen(f"{gateway.control_url}/v1/{path}", json.dumps(body).encode(), 30) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+    except OSError:
+        return 0, {}
+
+
+def received(gateway: GatewayProcess, holder: str, visibility_s: float) -> int:
+    """The token of the delivery of the queue's only job."""
+    status, told = call(gateway, "queues/q/receive", holder=holder, visibility_s=visibility_s, wait_s=20)
+    assert status == 200, told
+    (job,) = told["jobs"]
+    return job["token"]
+
+
+def test_one_announcement_however_many_workers_believe_that_they_did_it(
+    side_by_side: tuple[GatewayProcess, Receiver],
+) -> None:
+    """One worker was replaced and does not know it; both complete the job at once, and again: there is one completion,
+    and one announcement of it, by the token that holds the job. Each delivery was announced before."""
+    gateway, receiver = side_by_side
+    receiver.feels("200")
+    assert call(gateway, "queues/q/jobs", key="believed")[0] == 201
+    stale, holder = received(gateway, "a", 1), received(gateway, "b", 60)
+    answers: list[tuple[int, int]] = []
+
+    def complete(token: int) -> None:
+        answers.append((token, call(gateway, "jobs/believed/complete", token=token)[0]))
+
+    workers = [threading.Thread(target=complete, args=(token,)) for token in (stale, holder) * 5]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert {status for token, status in answers if token == holder} == {200}
+    assert {status for token, status in answers if token == stale} <= {409, 412}
+    receiver.until(lambda _: standing(gateway)["waiting"] == 0)
+    told = [one for one in receiver.taken if ":believed:" in one]
+    assert told == [*ids(stale, holder, key="believed"), f"completed:believed:{holder}"]
+
+
+def test_a_dead_job_is_announced(side_by_side: tuple[GatewayProcess, Receiver]) -> None:
+    """Once no attempt is left, with the token of the last."""
+    gateway, receiver = side_by_side
+    receiver.feels("200")
+    assert call(gateway, "queues/q/jobs", key="dead")[0] == 201
+    token = received(gateway, "a", 60)
+    assert call(gateway, "jobs/dead/fail", token=token, error="no such scene", retry=False)[0] == 200
+    receiver.until(lambda it: f"dead_lettered:dead:{token}" in it.taken)
+    (told,) = [one["told"] for one in receiver.attempts if one["id"] == f"dead_lettered:dead:{token}"]
+    assert "no such scene" in told["data"]["detail"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kill_9_while_a_job_is_completed(tmp_path: Path, receiver: Receiver, seed: int) -> None:
+    """Before, within or after the transaction: once the completion is answered it has been, or will be, announced, and
+    never under a second id."""
+    chance = random.Random(seed)
+    configuration = receiver.settings(events='["fencing.completed"]')
+    gateway = GatewayProcess(tmp_path, *SOON_SETTLED, configuration=configuration, **NOWHERE)
+    gateway.start()
+    assert call(gateway, "queues/q/jobs", key="job")[0] == 201
+    token = received(gateway, "a", 60)
+    worker = threading.Thread(target=call, args=(gateway, "jobs/job/complete"), kwargs={"token": token})
+    worker.start()
+    worker.join(chance.uniform(0, 0.03))
+    gateway.kill()
+    worker.join()
+    with gateway:
+        assert call(gateway, "jobs/job/complete", token=token)[0] == 200
+        receiver.until(lambda _: standing(gateway)["waiting"] == 0)
+    assert set(receiver.taken) == {f"completed:job:{token}"}
