@@ -103,8 +103,8 @@ class WatchedGateway(GatewayProcess):
     lines: RequestLog
     store: Target
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, configuration=CONFIGURATION)
+    def __init__(self, directory: Path, configuration: str = CONFIGURATION) -> None:
+        super().__init__(directory, configuration=configuration)
 
     def _serve(self) -> subprocess.Popen[str]:
         process = serve(self.directory, *self._sets, stderr=subprocess.PIPE, **self._environ)
