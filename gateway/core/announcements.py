@@ -13,8 +13,9 @@ from enum import StrEnum
 from hashlib import sha256
 from urllib.parse import quote
 
+from gateway.core.keys import token_in_json
+
 MEDIA_TYPE = "application/cloudevents+json"
-MAX_EXACT_JSON_INTEGER = 2**53
 _MAX_ID_KEY_CHARACTERS = 256
 
 
@@ -69,18 +70,13 @@ class Announcement:
             "datacontenttype": "application/json",
             "data": {
                 "key": self.key,
-                "token": number(self.token),
-                "floor": number(self.floor),
+                "token": token_in_json(self.token),
+                "floor": token_in_json(self.floor),
                 "detail": self.detail,
                 "request_id": self.request_id,
                 "count": self.count,
             },
         }
-
-
-def number(token: int) -> int | str:
-    """A token as JSON: a number where every reader has it exact, a string above."""
-    return token if token <= MAX_EXACT_JSON_INTEGER else str(token)
 
 
 def source_of(database: str) -> str:

@@ -25,6 +25,8 @@ FencingKey = NewType("FencingKey", str)
 
 NO_TOKEN = Token(0)
 MAX_TOKEN = 2**63 - 1
+MAX_EXACT = 2**53
+"""Every reader of JSON has whole numbers exact up to here."""
 MAX_KEY_BYTES = 512
 OBJECT_NAMESPACE = "object:"
 
@@ -46,6 +48,11 @@ def parse_token(text: str, argument: str = "X-Fencing-Token") -> Token:
         "point, spaces or leading zeros. Send the token that came with your lease.",
         argument=(argument, text[:_SHOWN_CHARACTERS]),
     )
+
+
+def token_in_json(token: int) -> int | str:
+    """A number where every reader has it exact, a string above."""
+    return token if token <= MAX_EXACT else str(token)
 
 
 def parse_key(text: str, argument: str = "X-Fencing-Key") -> FencingKey:

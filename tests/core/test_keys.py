@@ -32,6 +32,7 @@ from gateway.core.keys import (
     parse_key,
     parse_token,
     stand_in_of,
+    token_in_json,
 )
 
 # --- tokens
@@ -469,3 +470,8 @@ def test_hostile_keys() -> None:
     rules = Ruleset([limited("/".join(f"{{n{i}}}" for i in range(8)), "-".join(f"{{n{i}}}" for i in range(8)), 1)])
     with no_longer_than(20):
         assert rules.limits_of(FencingKey("-" * 511 + "/")) == TokenLimits()
+
+
+def test_tokens_beyond_exact_numbers_are_strings_in_json() -> None:
+    """JSON readers lose digits above 2^53."""
+    assert (token_in_json(2**53), token_in_json(2**53 + 1)) == (2**53, "9007199254740993")

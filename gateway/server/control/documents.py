@@ -28,10 +28,18 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from gateway.core.errors import Malformed, Reason
-from gateway.core.keys import MAX_KEY_BYTES, MAX_TOKEN, OBJECT_NAMESPACE, FencingKey, Token, key_fault, parse_token
+from gateway.core.keys import (
+    MAX_EXACT,
+    MAX_KEY_BYTES,
+    MAX_TOKEN,
+    OBJECT_NAMESPACE,
+    FencingKey,
+    Token,
+    key_fault,
+    parse_token,
+    token_in_json,
+)
 
-MAX_EXACT = 2**53
-"""Every reader of JSON has whole numbers exact up to here."""
 MAX_PAGE = 1000
 MAX_REASON_CHARACTERS = 500
 CONTROLS = r"\u0000-\u001f\u007f-\u009f"
@@ -79,11 +87,6 @@ class Shown(BaseModel):
 
 
 # --- tokens and times
-
-
-def number(token: int) -> int | str:
-    """A token as JSON: a number where every reader has it exact, a string above."""
-    return token if token <= MAX_EXACT else str(token)
 
 
 def moment(seconds: float) -> str | None:
@@ -162,7 +165,7 @@ TokenShown = TypeAliasType(
     "TokenShown",
     Annotated[
         int,
-        PlainSerializer(number),
+        PlainSerializer(token_in_json),
         WithJsonSchema(
             {
                 "description": "A fencing token, or 0 for none: a number up to 2^53, a string of decimal digits above.",

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from gateway.core.keys import FencingKey, Ruleset, Token
+from gateway.core.keys import FencingKey, Ruleset, Token, token_in_json
 from gateway.server.control.access import may_use
 from gateway.server.control.asked import REQUEST_ID
 from gateway.server.control.calls import Ask, Call, Role
@@ -21,7 +21,6 @@ from gateway.server.control.documents import (
     Shown,
     TokenGiven,
     TokenShown,
-    number,
 )
 from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
@@ -296,10 +295,10 @@ class FenceCalls:
         token = Token(floor) if body.token is None else body.token
         if token < floor:
             told = f"Token {token} holds {key!r} no more, {floor} does: {token} is refused already, nothing was sealed."
-            raise Problem(412, "stale", told, key=key, floor=number(floor))
+            raise Problem(412, "stale", told, key=key, floor=token_in_json(floor))
         if token > floor:
             told = f"Token {token} does not hold {key!r}: its floor is {floor}. Raise the floor to it first."
-            raise Problem(409, "not-held", told, key=key, floor=number(floor))
+            raise Problem(409, "not-held", told, key=key, floor=token_in_json(floor))
         if fence.sealed_token != floor:
             event = Event(key, EventKind.SEALED, token, floor, f"operator: {body.reason}")
             await self._fences.seal(key, token, event)

@@ -7,7 +7,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.core.errors import FenceError, Reason, TryAgain
-from gateway.server.control.documents import Shown, TokenShown, number
+from gateway.core.keys import token_in_json
+from gateway.server.control.documents import Shown, TokenShown
 from gateway.service.job_errors import (
     AlreadyCompleted,
     JobError,
@@ -142,7 +143,7 @@ def answer_to(problem: Problem) -> web.Response:
 def _refusal(error: FenceError) -> web.Response:
     members: dict[str, object] = {"key": error.key} if error.key else {}
     if error.floor is not None:
-        members["floor"] = number(error.floor)
+        members["floor"] = token_in_json(error.floor)
     reason = _NAMES.get(error.reason, error.reason.value)
     again = isinstance(error, TryAgain)
     status, _ = REASONS.get(reason, (503 if again else 400, ""))
@@ -154,7 +155,7 @@ def _job_problem(error: JobError) -> web.Response:
     members: dict[str, object] = {} if error.key is None else {"key": error.key}
     reason = _OF_JOBS[type(error)]
     if isinstance(error, AlreadyCompleted):
-        members["token"] = number(error.token)
+        members["token"] = token_in_json(error.token)
     elif isinstance(error, OutputNotVerified):
         members["output"] = f"{error.output.bucket}/{error.output.key}"
     return _answer(REASONS[reason][0], reason, error.message, members)
@@ -170,13 +171,13 @@ def _lease_problem(error: LeaseError) -> web.Response:
                 members["holder"] = error.holder
         case Lost():
             reason = "lost"
-            members |= {"token": number(error.token), "floor": number(error.floor)}
+            members |= {"token": token_in_json(error.token), "floor": token_in_json(error.floor)}
         case Capped():
             reason = "limit"
-            members |= {"token": number(error.token), "expires_in_s": error.expires_in_s}
+            members |= {"token": token_in_json(error.token), "expires_in_s": error.expires_in_s}
         case Completed():
             reason = "completed"
-            members["token"] = number(error.token)
+            members["token"] = token_in_json(error.token)
         case Repeated():
             reason = "idempotency-key-reused"
         case _:
