@@ -78,6 +78,9 @@ class Call:
     media: Media | None = None
     """What it answers, for a handler that returns a response; else the handler's return type says it."""
     max_body_bytes: int = MAX_BODY_BYTES
+    leads_to: Mapping[str, str] = field(default_factory=dict)
+    """The calls that go on with what this one answers, by their handlers' names: where in the answer `key` and `token`
+    are that they are made with (a JSON pointer; empty: the answer itself)."""
     signature: Signature = field(init=False)
 
     def __post_init__(self) -> None:

@@ -62,12 +62,12 @@ class CredentialCalls:
             Call(
                 "POST",
                 "/v1/leases/{key}/credentials",
-                self.give,
+                self.give_credentials,
                 refuses=("TokenNotIssued", "lost", "no-client"),
             )
         ]
 
-    async def give(self, ask: Ask, key: KeyGiven, body: CredentialsAsked) -> LeaseCredentialsShown:
+    async def give_credentials(self, ask: Ask, key: KeyGiven, body: CredentialsAsked) -> LeaseCredentialsShown:
         """S3 credentials for a lease that is still held; never takes or renews one."""
         await self._leases.require_held(key, body.token)
         found = credentials_of(self._issuer, ask.caller, key, body.token)

@@ -115,6 +115,7 @@ class JobCalls:
                 self.receive_jobs,
                 refuses=("unknown-queue", "idempotency-key-reused", "Draining", "Overloaded", *pending),
                 headers=(IDEMPOTENCY_KEY, REQUEST_ID),
+                leads_to=dict.fromkeys(("extend_job", "release_job", "fail_job", "complete_job"), "/jobs/0"),
             ),
             Call("POST", f"{of_queue}/redrive", self.redrive_jobs, Role.OPERATOR, refuses=("unknown-queue",)),
             Call("GET", "/v1/jobs", self.list_jobs),

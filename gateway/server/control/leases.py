@@ -170,7 +170,7 @@ class LeaseCalls:
                     "Draining",
                 ),
                 headers=(IDEMPOTENCY_KEY, REQUEST_ID),
-                leads_to=dict.fromkeys(("renew", "release", "give", "check", "complete_job"), ""),
+                leads_to=dict.fromkeys(("renew", "release", "give_credentials", "check", "complete_job"), ""),
             ),
             Call(
                 "POST",

@@ -60,8 +60,12 @@ def document(calls: Sequence[Call]) -> Json:
     """The description of these calls."""
     paths: dict[str, Json] = {}
     schemas = _schemas(calls)
+    by_name = {call.handler.__name__: call for call in calls}
     for call in calls:
-        paths.setdefault(call.path, {})[call.method.lower()] = _operation(call, schemas)
+        operation = paths.setdefault(call.path, {})[call.method.lower()] = _operation(call, schemas)
+        if call.leads_to:
+            links = {name: _link(by_name[name], at) for name, at in call.leads_to.items() if name in by_name}
+            operation["responses"][str(call.statuses[0])]["links"] = links
     for call in calls:
         if call.signature.query is not None:
             schemas.pop(call.signature.query.__name__, None)  # each of its members is a parameter
@@ -131,6 +135,17 @@ def _query_parameters(call: Call, schemas: dict[str, Json]) -> list[Json]:
 def _header(header: Header) -> Json:
     schema = {"type": "string", "pattern": f"^{header.pattern.pattern}$"}
     return {"name": header.name, "in": "header", "required": False, "description": header.description, "schema": schema}
+
+
+def _link(then: Call, at: str) -> Json:
+    """How `then` goes on with the key and token that stand there in an answer."""
+    key, token = (f"$response.body#{at}/{member}" for member in ("key", "token"))
+    link: Json = {"operationId": then.handler.__name__, "parameters": {"key": key}}
+    if then.signature.body is None:
+        link["parameters"]["token"] = token
+    else:
+        link["requestBody"] = {"token": token}
+    return link
 
 
 def _successes(call: Call) -> Json:
