@@ -237,3 +237,44 @@ async def test_more_keys_than_one_select_takes(bench: Bench) -> None:
     bench.fences.clear()
     answers = await asyncio.gather(*(bench.raise_floor(key, 3) for key in keys))
     assert {answer.floor for answer in answers} == {7}
+
+
+async def outbox(bench: Bench) -> list[int]:
+    """The tokens that another connection sees waiting."""
+    return [sql.waiting_of(row).event.token for row in await bench.reader.execute_fetchall(sql.WAITING, ("w", 0, 99))]
+
+
+async def test_what_is_announced_is_committed_with_its_event_or_not_at_all(bench: Bench) -> None:
+    """Before the COMMIT nobody sees it and nobody is told; where that fails it never was."""
+    told: list[dict[str, int]] = []
+    bench.outbox.wanted, bench.outbox.arrived = lambda _: ["w"], lambda counts: told.append(dict(counts))
+    bench.connection.fails_with = sqlite3.OperationalError("disk I/O error")
+    with pytest.raises(StoreUnavailable):
+        await bench.raise_floor("job", 1, Event("job", EventKind.RAISED, 1, 0))
+    assert (await outbox(bench), told) == ([], [])
+    bench.connection.fails_with = None
+    bench.connection.reached.clear()
+    bench.connection.released.clear()
+    raises = [bench.raise_floor(key, 2, Event(key, EventKind.RAISED, 2, 0)) for key in "ab"]
+    both = asyncio.gather(*raises)
+    await bench.connection.reached.wait()
+    assert (await outbox(bench), told) == ([], [])
+    bench.connection.released.set()
+    await both
+    assert (await outbox(bench), told) == ([2, 2], [{"w": 2}])
+
+
+async def test_what_is_done_outlives_a_failed_commit(bench: Bench) -> None:
+    """It is taken out with the next that succeeds, and no sooner; nobody has to ask for one."""
+    bench.outbox.wanted = lambda _: ["w"]
+    await bench.raise_floor("job", 1, Event("job", EventKind.RAISED, 1, 0))
+    ((serial, *_),) = await bench.reader.execute_fetchall(sql.WAITING, ("w", 0, 99))
+    bench.connection.fails_with = sqlite3.OperationalError("disk I/O error")
+    bench.outbox.remove(serial)
+    with pytest.raises(StoreUnavailable):
+        await bench.raise_floor("job", 2)
+    assert await outbox(bench) == [1]
+    bench.connection.fails_with = None
+    bench.writer.flush_soon()
+    await bench.writer.finish()
+    assert await outbox(bench) == []
