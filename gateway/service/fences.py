@@ -222,7 +222,19 @@ class Fences:
         gate = live.gate
         if (fence.floor, fence.sealed_token) < (gate.floor, gate.sealed_token):
             fence = await self._fence(key)  # it was read before what has been committed since
+        self._catch_up(live, fence)
         return replace(fence, completed_floor=gate.completed_floor)
+
+    def _catch_up(self, live: LiveGate, fence: Fence) -> None:
+        """Let the gate know what is durable: it is behind where the store has failed after it had done its part."""
+        gate = live.gate
+        gate.granted(fence.granted_token)
+        if fence.floor > gate.floor:
+            live.raised_at = self.clock.monotonic()
+            self._learn(live, fence)
+            self.on_progress(gate.key)
+        elif fence.sealed_token > gate.sealed_token:
+            self._learn(live, fence)
 
     async def handed_over(self, key: FencingKey) -> int | None:
         """The floor of a key if its hand-over is complete, or can be completed now; else None. Raises `TryAgain`."""

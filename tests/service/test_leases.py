@@ -108,6 +108,28 @@ def test_a_grant_that_is_overtaken_before_it_is_known_here_stands_in_nobodys_way
     play(main())
 
 
+def test_a_grant_whose_store_failed_after_it_is_found_when_it_is_asked_for_again() -> None:
+    """Found by simulation: the gate did not know the token, and held it for one that no lease has issued."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.leases.release(J, (await d.acquire()).token)
+        grant = d.store.grant
+
+        async def failing(*wanted: Any) -> Granted:
+            d.store.grant = grant
+            await grant(*wanted)
+            raise StoreUnavailable("disk I/O error")
+
+        d.store.grant = failing
+        error = await refusal(d.acquire("B", idempotency_key="once"))
+        assert error.reason is Reason.STORE_UNAVAILABLE
+        assert (await d.acquire("B", idempotency_key="once")).token == 2
+        assert (await d.rig.put(2, b"B")).status == 200
+
+    play(main())
+
+
 def test_those_who_wait_for_a_decision_do_not_wake_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by simulation: while the store takes its time, two that wait for it and one who gives up would have gone
     round in circles."""

@@ -1,0 +1,41 @@
+"""Completions (gateway/service/completions.py), where the store fails; what else they promise: tests/server/control."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.core.errors import Reason
+from gateway.core.keys import FencingKey, Token
+from gateway.service.completions import Completions
+from gateway.service.leases import Leases
+from gateway.stores.base import Fence, StoreUnavailable
+from tests.service.rig import refusal, rig
+from tests.virtual_time import run
+
+J = FencingKey("j")
+
+
+def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
+    """Found by simulation: the store knew the token to hold the floor, and the gate did not."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(1, b"A")
+        leases = Leases(r.fences)
+        completions = Completions(r.store, r.fences, leases, r.upstream, r.writes.clock, r.rules, lambda key: None)
+        raise_floor = r.store.raise_floor
+
+        async def failing(*asked: Any) -> Fence:
+            r.store.raise_floor = raise_floor
+            await raise_floor(*asked)
+            raise StoreUnavailable("disk I/O error")
+
+        r.store.raise_floor = failing
+        assert (await refusal(completions.complete(J, Token(2)))).reason is Reason.STORE_UNAVAILABLE
+        job = await completions.complete(J, Token(2))
+        assert job.completion is not None
+        assert job.completion.token == 2
+        assert (await refusal(r.put(2, b"B"))).reason is Reason.SEALED
+        assert (await refusal(r.put(1, b"A"))).reason is Reason.STALE_TOKEN
+
+    run(main())
