@@ -12,12 +12,17 @@ from typing import Any
 
 from gateway.cli import main
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.sqlite.jobs import SqliteJobs
 
-METHODS = ("grant", "seal")
+METHODS: dict[str, type] = {
+    **dict.fromkeys(("grant", "seal"), SqliteStore),
+    **dict.fromkeys(("submit", "deliver", "renew", "lapse", "release", "fail", "complete", "reopen"), SqliteJobs),
+}
 
 
 def dies_after(method: str, file: Path) -> None:
-    write = getattr(SqliteStore, method)
+    owner = METHODS[method]
+    write = getattr(owner, method)
 
     async def last(*given: Any, **named: Any) -> Any:
         answer = await write(*given, **named)
@@ -26,7 +31,7 @@ def dies_after(method: str, file: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    setattr(SqliteStore, method, last)
+    setattr(owner, method, last)
 
 
 if __name__ == "__main__":
