@@ -192,6 +192,9 @@ class S3Settings(Section):
     """The listener's certificate, and its issuers after it, in PEM: then it speaks TLS alone. Read again on SIGHUP."""
     tls_key: File | None = None
     """The private key that belongs to tls_cert, not encrypted."""
+    endpoint_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s]+$")] | None = None
+    """Where workers reach this listener, told with the credentials of a lease; by default its own address, and nothing
+    where it listens on every one."""
     virtual_host_suffix: Texts = ()
     """Host names under which a first label is a bucket: with "s3.example.com", b.s3.example.com is bucket b."""
     anonymous_read: bool = False

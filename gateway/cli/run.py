@@ -166,9 +166,10 @@ def environment_of(lease: Guarded, url: str, endpoint: str | None, base: Mapping
         environ[OUTPUT_VARIABLE] = lease.output
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
     environ |= {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
-    if endpoint:
+    pair = lease.credentials
+    if endpoint := endpoint or (pair.endpoint_url if pair else None):
         environ |= {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ENDPOINT_URL": endpoint}
-    if pair := lease.credentials:
+    if pair is not None:
         environ |= {
             "AWS_ACCESS_KEY_ID": pair.access_key_id,
             "AWS_SECRET_ACCESS_KEY": pair.secret_access_key,

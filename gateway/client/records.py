@@ -16,13 +16,20 @@ class LeaseCredentials:
     session_token: str = field(repr=False)
     expires_at: str
     """RFC 3339, UTC."""
+    endpoint_url: str | None = None
+    """Where they are good; None where the gateway does not know how it is reached."""
 
     @classmethod
     def of(cls, answer: Json | None) -> LeaseCredentials | None:
         if answer is None:
             return None
-        names = ("access_key_id", "secret_access_key", "session_token", "expires_at")
-        return cls(*(str(answer[name]) for name in names))
+        return cls(
+            access_key_id=answer["access_key_id"],
+            secret_access_key=answer["secret_access_key"],
+            session_token=answer["session_token"],
+            expires_at=answer["expires_at"],
+            endpoint_url=answer.get("endpoint_url"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ boto3 and aiobotocore are not the client's own dependencies: they are imported w
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
@@ -17,6 +18,7 @@ from gateway.client.lease import Job, Lease
 from gateway.core.keys import OBJECT_NAMESPACE
 
 _EVENT = "before-call.s3"
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 @overload
@@ -26,9 +28,10 @@ def fenced_s3(lease: Lease | Job, **options: Any) -> AbstractAsyncContextManager
 def fenced_s3(lease: Guarded, **options: Any) -> Any:
     """An S3 client for the holder of `lease`: boto3's, or for an asynchronous lease a context with aiobotocore's.
 
-    `options` are those of `boto3.client`. Credentials are the lease's own if it has any and none are named, else what
-    boto3 finds. Once the lease is lost, each call raises `LeaseLost` without sending anything. URLs that it presigns
-    carry the token only with the lease's own credentials. Raises `ImportError` where the package is missing."""
+    `options` are those of `boto3.client`. Credentials and endpoint are the lease's own where it has them and none are
+    named, else what boto3 finds. Once the lease is lost, each call raises `LeaseLost` without sending anything. URLs
+    that it presigns carry the token only with the lease's own credentials. Raises `ImportError` where the package is
+    missing."""
     options = {**_credentials(lease), **options} if "aws_access_key_id" not in options else options
     if isinstance(lease, Lease | Job):
         return _aio_client(lease, options)
@@ -70,11 +73,14 @@ def _credentials(lease: Guarded) -> dict[str, str]:
     pair = lease.credentials
     if pair is None:
         return {}
-    return {
+    found = {
         "aws_access_key_id": pair.access_key_id,
         "aws_secret_access_key": pair.secret_access_key,
         "aws_session_token": pair.session_token,
     }
+    if pair.endpoint_url is not None and not any(map(os.environ.get, _ENDPOINT_VARIABLES)):
+        found["endpoint_url"] = pair.endpoint_url
+    return found
 
 
 def _package(module: str) -> Any:

@@ -79,6 +79,8 @@ class Parts:
     api_tokens: tuple[ApiToken, ...] = ()
     sessions: Sessions = field(default_factory=Sessions)
     session_lifetime_s: float = 43200
+    s3_endpoint_url: str | None = None
+    """Where workers reach the S3 listener, if not at its own address."""
     webhooks: tuple[tuple[Webhook, Poster], ...] = ()
     """Who is told what, and the way there."""
     clock: Clock = field(default_factory=SystemClock)
@@ -154,6 +156,7 @@ class Gateway:
             [client.credentials.access_key for client in parts.clients],
             parts.clock,
             parts.session_lifetime_s,
+            self._endpoint_url,
         )
         self.leases = Leases(self.fences, parts.leases)
         self.telemetry.registry.register(LeaseMetrics(self.leases))
@@ -299,6 +302,15 @@ class Gateway:
                 async with asyncio.timeout(READY_LOOK_S):
                     (await self._parts.upstream.read(_LOOK)).close()
         return self._parts.upstream_tls_fault()
+
+    def _endpoint_url(self) -> str | None:
+        """Where workers reach the S3 listener; None where it listens on every address and nobody says which."""
+        parts = self._parts
+        host, _ = parts.s3_address
+        if parts.s3_endpoint_url is not None or host in ("0.0.0.0", "::"):  # noqa: S104 - compared
+            return parts.s3_endpoint_url
+        scheme = "https" if parts.tls and parts.tls.listener("s3") else "http"
+        return f"{scheme}://[{host}]:{self.s3_port}" if ":" in host else f"{scheme}://{host}:{self.s3_port}"
 
     async def _listen(self) -> None:
         parts = self._parts

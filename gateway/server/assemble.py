@@ -79,6 +79,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             ),
             sessions=sessions(settings),
             session_lifetime_s=settings.s3.session_lifetime_s,
+            s3_endpoint_url=settings.s3.endpoint_url,
             webhooks=webhooks(settings, tls, clock),
             clock=clock,
             timing=_timing(settings),

@@ -56,17 +56,27 @@ class Issued:
     credentials: Credentials
     expires_at: int
     """Seconds since the epoch."""
+    endpoint_url: str | None
+    """Where they are good; None where nothing says how workers reach it."""
 
 
 class Issuer:
     """Gives out credentials that are bound to a lease. `clients` are the access keys of the S3 clients; who has a lease
     is not looked at here."""
 
-    def __init__(self, sessions: Sessions, clients: Sequence[str], clock: Clock, lifetime_s: float) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        clients: Sequence[str],
+        clock: Clock,
+        lifetime_s: float,
+        endpoint_url: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._sessions = sessions
         self._only = clients[0] if len(clients) == 1 else None
         self._clock = clock
         self._lifetime_s = lifetime_s
+        self._endpoint_url = endpoint_url
 
     def issue(self, client: str | None, key: FencingKey, token: Token) -> Issued | None:
         """Credentials for (key, token) with the rights of `client`, else of the only client there is; None where there
@@ -76,4 +86,4 @@ class Issuer:
             return None
         expires_at = int(self._clock.wall() + self._lifetime_s)
         session = Session(key, token, whose, expires_at)
-        return Issued(self._sessions.issue(session, self._clock.nonce()), expires_at)
+        return Issued(self._sessions.issue(session, self._clock.nonce()), expires_at, self._endpoint_url())

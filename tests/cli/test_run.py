@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -186,15 +188,16 @@ def test_a_gateway_that_restarts(store_server: StoreServer, key: str, tmp_path: 
     """Killed and started again in mid-lease: the command never hears of it, and completes under the same token."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    sets = (f"control.listen=127.0.0.1:{port}", "fencing.settle_timeout_s=2")
+    sets = (f"control.listen=127.0.0.1:{port}", "fencing.settle_timeout_s=3")
     child = GatewayProcess(tmp_path, *sets, **before(store_server)).start()
     go = tmp_path / "go"
     script = f"echo $$; while [ ! -e {go} ]; do sleep 0.05; done; echo $FENCING_TOKEN"
     try:
-        with running(child, "run", "--key", key, "--ttl", "10", "--", "sh", "-c", script) as work:
+        with running(child, "run", "--key", key, "--ttl", "20", "--", "sh", "-c", script) as work:
             work.line()
             child.kill()
             child.start()
+            until(lambda: renewals(child) > 0)
             go.touch()
             assert (work.line(), work.status()) == ("1", 0), work.said()
         completion = job(child, key)["completion"]
@@ -202,6 +205,13 @@ def test_a_gateway_that_restarts(store_server: StoreServer, key: str, tmp_path: 
         assert completion["token"] == 1
     finally:
         child.kill()
+
+
+def renewals(gateway: GatewayProcess) -> float:
+    """How many this run of the gateway has seen."""
+    with urllib.request.urlopen(f"{gateway.control_url}/metrics", timeout=BOUND_S) as answer:
+        (count,) = re.findall(r'^fencing_leases_total\{event="renewed"\} ([\d.]+)$', answer.read().decode(), re.M)
+    return float(count)
 
 
 # --- what happens to run

@@ -20,10 +20,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def environ(gateway: GatewayProcess, **more: str) -> dict[str, str]:
-    """How a worker finds the gateway, and where its SDKs send."""
-    return environment(
-        FENCING_GATEWAY_URL=gateway.control_url, AWS_ENDPOINT_URL_S3=gateway.url, PYTHONPATH=str(ROOT), **more
-    )
+    """How a worker finds the gateway."""
+    return environment(FENCING_GATEWAY_URL=gateway.control_url, PYTHONPATH=str(ROOT), **more)
 
 
 def run(gateway: GatewayProcess, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -52,6 +52,26 @@ def test_boto3_with_the_lease_s_credentials(gateway: Served, key: str) -> None:
         s3.close()
 
 
+def test_the_endpoint_comes_with_the_credentials(gateway: Served, key: str) -> None:
+    """Nothing has to be said of where the gateway is; one that listens everywhere names no place but the one that its
+    settings say."""
+    with SyncGatewayClient(gateway.url) as client, client.lease(key) as lease:
+        assert lease.credentials is not None
+        assert lease.credentials.endpoint_url == gateway.s3_url
+        s3 = fenced_s3(lease, region_name="us-east-1")
+        s3.put_object(Bucket="b", Key="nothing-said", Body=b"rendered")
+        s3.close()
+    assert str(lease.token) in written(gateway, "nothing-said").values()
+    for said in (None, "https://s3.example.com"):
+        with (
+            served(s3_address=("0.0.0.0", 0), s3_endpoint_url=said) as everywhere,
+            SyncGatewayClient(everywhere.url) as client,
+            client.lease(key) as lease,
+        ):
+            assert lease.credentials is not None
+            assert lease.credentials.endpoint_url == said
+
+
 def test_boto3_with_credentials_of_its_own(nameless: Served, key: str) -> None:
     """Without bound credentials, and with others, the token is a header, and signed."""
     with SyncGatewayClient(nameless.url) as client, client.lease(key) as lease:

@@ -28,6 +28,7 @@ class CredentialsShown(Shown):
     secret_access_key: Annotated[str, Field(repr=False)]
     session_token: Annotated[str, Field(repr=False)]
     expires_at: MomentShown
+    endpoint_url: str | None = Field(description="Where workers reach the S3 listener, if that is known.")
 
     @classmethod
     def of(cls, issued: Issued) -> Self:
@@ -38,6 +39,7 @@ class CredentialsShown(Shown):
             secret_access_key=pair.secret_key,
             session_token=pair.session_token,
             expires_at=issued.expires_at,
+            endpoint_url=issued.endpoint_url,
         )
 
 
