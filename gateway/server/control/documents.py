@@ -51,22 +51,8 @@ _DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 _TAKE_NULL: tuple[object, ...] = (JsonValue,)
 
 
-class Given(BaseModel):
-    """What a caller says, in a body or a query: nothing but its members, each of its type.
-
-    A member whose default is None may be left out. It may not be null: that would be a second way to say the same. One
-    that takes any JSON at all takes null, too, and that is as if it were left out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_null(cls, given: object) -> object:
-        for name, value in given.items() if isinstance(given, dict) else ():
-            field = cls.model_fields.get(name)
-            if value is None and field is not None and not field.is_required() and field.annotation not in _TAKE_NULL:
-                raise PydanticCustomError("invalid", "{told}", {"told": f"`{name}` is null; leave it out"})
-        return given
+class _Document(BaseModel):
+    """A member whose default is None may be left out, and is never null."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -80,7 +66,25 @@ class Given(BaseModel):
         return described
 
 
-class Shown(BaseModel):
+class Given(_Document):
+    """What a caller says, in a body or a query: nothing but its members, each of its type.
+
+    Null for what may be left out would be a second way to say the same, and is refused. A member that takes any JSON at
+    all takes null, too, and that is as if it were left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_null(cls, given: object) -> object:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            field = cls.model_fields.get(name)
+            if value is None and field is not None and not field.is_required() and field.annotation not in _TAKE_NULL:
+                raise PydanticCustomError("invalid", "{told}", {"told": f"`{name}` is null; leave it out"})
+        return given
+
+
+class Shown(_Document):
     """What a caller is told. Members that were not set are left out."""
 
     model_config = ConfigDict(frozen=True)

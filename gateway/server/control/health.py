@@ -47,7 +47,7 @@ class Ready(Shown):
     """Whether requests are taken, and if not, why."""
 
     status: Literal["ready", "unavailable"]
-    reason: str = ""
+    reason: str | None = None
 
 
 class HealthCalls:

@@ -27,6 +27,7 @@ from gateway.server.control.documents import (
     MomentShown,
     Page,
     ReasonGiven,
+    SecondsShown,
     Shown,
     TokenGiven,
     TokenShown,
@@ -223,7 +224,7 @@ class JobKnown(JobShown):
     """A job, and who works on it."""
 
     holder: str
-    expires_in_s: float | None
+    expires_in_s: SecondsShown | None
 
 
 class JobPage(Shown):

@@ -97,13 +97,13 @@ class ProblemShown(Shown):
     status: int
     detail: str
     reason: str
-    key: str = ""
-    floor: TokenShown = 0
-    token: TokenShown = 0
-    holder: str = ""
-    expires_in_s: float = 0.0
-    free_in_s: float = 0.0
-    output: str = ""
+    key: str | None = None
+    floor: TokenShown | None = None
+    token: TokenShown | None = None
+    holder: str | None = None
+    expires_in_s: float | None = None
+    free_in_s: float | None = None
+    output: str | None = None
 
 
 def problems(telemetry: Telemetry) -> Middleware:
