@@ -9,6 +9,9 @@ from aiohttp import web
 
 from gateway.server.control.problems import Problem, answer_to
 
+CLOSE_S = 5.0
+"""How long calls that are running when it is closed may go on; a drain has given them time before."""
+
 
 class _Connection(web.RequestHandler):
     """One connection. What its parser cannot read never comes to a handler: aiohttp answers it by itself, and would log
@@ -29,7 +32,7 @@ class ControlListener:
 
     def __init__(self, application: web.Application) -> None:
         """Who waits in line and goes away must not be granted what he waits for: hanging up ends a call."""
-        self._runner = web.AppRunner(application, handler_cancellation=True)
+        self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=CLOSE_S)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
@@ -46,7 +49,7 @@ class ControlListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Running calls are given time, and are then cut."""
+        """Running calls have `CLOSE_S`, and are then cut."""
         if self._server is not None:
             self._server.close()
         await self._runner.cleanup()
