@@ -337,6 +337,43 @@ async def test_keys_that_hang_leave_room_for_sound_ones() -> None:
 
 
 @virtually
+async def test_retries_leave_half_of_the_places() -> None:
+    """Sixteen keys hang for the whole time-out each time; what is sound goes at once all the same."""
+    async with desk() as it:
+
+        async def post(headers: Mapping[str, str], body: bytes) -> Answer:
+            told = json.loads(body)
+            if str(told["subject"]).startswith("bad"):
+                await asyncio.sleep(15)
+                raise NotTaken("it did not answer within 15 s")
+            it.receiver.taken.append(told)
+            return Answer(200)
+
+        it.receiver.post = post
+        for number in range(16):
+            await it.raises(f"bad-{number}", 1)
+        for token in range(1, 900):
+            await it.raises("good", token)
+            await asyncio.sleep(1)
+            assert token < 150 or token in it.receiver.of("good")
+        assert it.courier.failed > 16
+
+
+@virtually
+async def test_new_ones_do_not_keep_old_ones_from_their_turn() -> None:
+    """A receiver that is down is asked with the old too, however many new ones come."""
+    async with desk() as it:
+        it.receiver.sick["*"] = DOWN
+        await it.raises("old", 1)
+        await asyncio.sleep(1800)
+        tried = len(it.receiver.attempts("old"))
+        for number in range(1800):
+            await it.raises(f"new-{number}", 1)
+            await asyncio.sleep(1)
+        assert len(it.receiver.attempts("old")) > tried
+
+
+@virtually
 async def test_posts_at_a_time_are_bounded() -> None:
     """However many keys have something to tell."""
     async with desk() as it:
