@@ -138,7 +138,7 @@ class Fences:
         try:
             floor = live.gate.floor
             if token > floor:
-                await self._raise(live, token, cause, "")
+                await self._raise(live, token, cause, "", EventKind.FOUND)
         finally:
             self.unpin(live)
         return floor
@@ -358,9 +358,11 @@ class Fences:
         if not task.cancelled():
             task.exception()  # whoever waited has been told; nobody may have
 
-    async def _raise(self, live: LiveGate, token: Token, cause: str, request_id: str) -> None:
+    async def _raise(
+        self, live: LiveGate, token: Token, cause: str, request_id: str, kind: EventKind = EventKind.RAISED
+    ) -> None:
         gate = live.gate
-        event = Event(gate.key, EventKind.RAISED, token, gate.floor, cause, request_id)
+        event = Event(gate.key, kind, token, gate.floor, cause, request_id)
         await asyncio.shield(asyncio.ensure_future(self._raise_durably(live, token, event)))
 
     async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
@@ -424,7 +426,7 @@ class Fences:
         found = await self._stored(self.store.fence(stand_in))
         if found.floor <= fence.floor:
             return fence
-        event = Event(key, EventKind.RAISED, found.floor, fence.floor, "found by the hash of the key")
+        event = Event(key, EventKind.FOUND, found.floor, fence.floor, "by the hash of the key")
         return await self._stored(self.store.raise_floor(key, found.floor, event))
 
     async def _stored(self, call: Awaitable[T]) -> T:

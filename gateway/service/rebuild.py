@@ -296,7 +296,7 @@ class Rebuilds:
         ruled = self._ruled(bucket, name)
         owner = await self._store.owner(bucket, name)
         key = _key_of(state, ruled, key_of_object(bucket, name), owner)
-        cause = f"fence rebuild: found on {bucket}/{name}"
+        cause = f"on {bucket}/{name}"
         before = await self._tried(partial(self._fences.found, key, Token(state.token), cause))
         if before < state.token:
             progress.raised += 1

@@ -135,6 +135,8 @@ class Upload:
 
 class EventKind(StrEnum):
     RAISED = "raised"
+    FOUND = "found"
+    """The floor is again what an object tells that it was, before the database was lost."""
     HANDED_OVER = "handed-over"
     SEALED = "sealed"
     REFUSED = "refused"

@@ -28,7 +28,7 @@ LOOK_S = 0.5
 MAX_TRACE_S = 86400
 BEAT_S = 10.0
 """How often an idle follower gets an empty line, so that both sides learn whether the other is still there."""
-KINDS = frozenset({EventKind.RAISED, EventKind.SEALED, EventKind.UPLOAD_REVOKED})
+KINDS = frozenset({EventKind.RAISED, EventKind.FOUND, EventKind.SEALED, EventKind.UPLOAD_REVOKED})
 """What only the history tells."""
 _PAGE = 100
 
