@@ -407,7 +407,7 @@ def test_a_delivery_runs_from_its_completed_hand_over() -> None:
 
 
 def test_a_hand_over_that_nobody_waits_for_to_its_end() -> None:
-    """No attempt is counted, and the job stands aside for a moment, so that others come first; it is delivered later."""
+    """No attempt is counted, and the job stands aside for a moment, so that others come first; it comes back later."""
 
     async def main() -> None:
         d = await desk(timing=Timing(handover_wait_s=1))
