@@ -1,0 +1,135 @@
+"""`job` and `lease`: jobs and leases by hand, and what scripts get of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.client import SyncGatewayClient
+from tests.gateway_process import GatewayProcess
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"renders {secrets.token_hex(4)}"
+
+
+def asked(gateway: GatewayProcess, *arguments: str) -> Any:
+    """The JSON that a command prints."""
+    result = gateway.ask(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def told(gateway: GatewayProcess, *arguments: str) -> str:
+    """What it tells people."""
+    result = gateway.ask(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+# --- lease
+
+
+def test_a_lease_by_hand(gateway: GatewayProcess, key: str) -> None:
+    """Acquired, shown, renewed, refused to another, given back, and lost then; each with its exit status."""
+    shown = told(gateway, "lease", "acquire", key, "--ttl", "60", "--holder", "me")
+    assert [line.split()[:2] for line in shown.splitlines()[1:3]] == [["Token", "1"], ["Holder", "me"]]
+    assert "secret" not in shown.lower()
+    held = gateway.ask("lease", "acquire", key)
+    assert (held.exit_code, "'me' holds it" in held.stderr) == (1, True)
+    head, line = told(gateway, "lease", "list", "--prefix", key).splitlines()
+    assert head.split()[:3] == ["KEY", "TOKEN", "HOLDER"]
+    assert line.startswith(key)
+    assert told(gateway, "lease", "renew", key, "1").startswith("Renewed: 60.0 s")
+    assert "sealed" in told(gateway, "lease", "release", key, "1")
+    lost = gateway.ask("lease", "renew", key, "1")
+    assert (lost.exit_code, "given up" in lost.stderr) == (1, True)
+    assert gateway.ask("lease", "renew", key, "0").exit_code == 2
+
+
+def test_a_lease_for_scripts(gateway: GatewayProcess, key: str) -> None:
+    """JSON is the API's own, credentials included; the same idempotency key gives the same lease."""
+    first = asked(
+        gateway, "lease", "acquire", key, "--idempotency-key", f"once-{secrets.token_hex(4)}", "--holder", "h"
+    )
+    assert (first["key"], first["token"]) == (key, 1)
+    assert first["credentials"]["endpoint_url"] == gateway.url
+    listed = asked(gateway, "lease", "list", "--prefix", key)
+    assert [one["token"] for one in listed["leases"]] == [1]
+    assert asked(gateway, "lease", "renew", key, "1")["expires_in_s"] == pytest.approx(30, abs=1)
+    refused = gateway.ask("lease", "acquire", key, "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["reason"]) == (1, "held")
+    assert asked(gateway, "lease", "release", key, "1") == {"key": key, "token": 1, "released": True}
+
+
+def test_a_lost_answer_costs_no_lease(gateway: GatewayProcess, key: str) -> None:
+    """A script that repeats its command with the same idempotency key gets the lease that it has."""
+    once = ("lease", "acquire", key, "--holder", "script", "--idempotency-key", f"once-{secrets.token_hex(4)}")
+    assert asked(gateway, *once)["token"] == asked(gateway, *once)["token"] == 1
+
+
+# --- job
+
+
+def test_a_job_by_hand(gateway: GatewayProcess, key: str, queue: str, tmp_path: Path) -> None:
+    """Submitted once, received, completed once, and shown with what came of it."""
+    assert "waiting" in told(gateway, "job", "submit", queue, key, '{"frames": 240}', "--priority", "3")
+    assert asked(gateway, "job", "submit", queue, key, "another")["payload"] == {"frames": 240}
+    again = gateway.ask("job", "submit", queue, key, "--new")
+    assert (again.exit_code, "has a job already" in again.stderr) == (1, True)
+    _, line = told(gateway, "job", "receive", queue, "--holder", "me").splitlines()
+    assert line.endswith('{"frames":240}')
+    assert told(gateway, "job", "receive", queue).startswith("There is no job")
+    assert "me, for " in told(gateway, "job", "show", key)
+    result = tmp_path / "result.txt"
+    result.write_text("not JSON")
+    assert "completed by token 1" in told(gateway, "job", "complete", key, "1", "--result", str(result))
+    assert gateway.ask("job", "complete", key, "1").exit_code == 0
+    shown = told(gateway, "job", "show", key)
+    assert '"not JSON"' in shown
+    assert "by token 1, me" in shown
+    head, line = told(gateway, "job", "list", "--queue", queue, "--state", "completed").splitlines()
+    assert head.split() == ["KEY", "QUEUE", "STATE", "ATTEMPTS", "TOKEN", "NOTE"]
+    assert line.endswith("by token 1")
+    assert told(gateway, "job", "list", "--queue", queue, "--state", "dead").count("\n") == 1
+
+
+def test_an_output_is_verified(gateway: GatewayProcess, key: str, queue: str, bucket: str) -> None:
+    """A completion that names what has not been written is refused, and what names no object is a usage error."""
+    asked(gateway, "job", "submit", queue, key)
+    (job,) = asked(gateway, "job", "receive", queue)["jobs"]
+    token = str(job["token"])
+    refused = gateway.ask("job", "complete", key, token, "--output", f"{bucket}/none", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["reason"]) == (1, "output-not-verified")
+    assert gateway.ask("job", "complete", key, token, "--output", "bucket").exit_code == 2
+    assert asked(gateway, "job", "show", key)["state"] == "running"
+
+
+def test_what_has_failed_for_good_is_tried_again_by_an_operator(gateway: GatewayProcess, key: str, queue: str) -> None:
+    """A dead job says why, and waits again once it is redriven."""
+    asked(gateway, "job", "submit", queue, key)
+    (job,) = asked(gateway, "job", "receive", queue)["jobs"]
+    fail(gateway, key, job["token"])
+    shown = told(gateway, "job", "show", key)
+    assert "no such scene" in shown
+    assert "dead" in shown
+    assert told(gateway, "job", "redrive", queue, "--reason", "the scene is there now") == "Done: 1 job waits again.\n"
+    assert asked(gateway, "job", "show", key)["state"] == "waiting"
+    assert asked(gateway, "job", "redrive", queue, "--reason", "once more") == {"reopened": 0}
+
+
+def fail(gateway: GatewayProcess, key: str, token: int) -> None:
+    """As a worker says that no other attempt would do better."""
+    with SyncGatewayClient(gateway.control_url) as client:
+        client.engine.background.call(client.engine.calls.fail(key, token, "no such scene", retry=False))
+
+
+def test_a_job_that_is_not_there(gateway: GatewayProcess, key: str) -> None:
+    """Asked for by name, it is refused."""
+    missing = gateway.ask("job", "show", key)
+    assert (missing.exit_code, "There is no job" in missing.stderr) == (1, True)

@@ -1,0 +1,107 @@
+"""`job work`: a command for each job of a queue, so many at a time."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.working import is_gone, running, until
+from tests.gateway_process import GatewayProcess, command
+
+SLEEPS = "echo $$; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"renders {secrets.token_hex(4)}"
+
+
+def submit(gateway: GatewayProcess, queue: str, *payloads: str) -> list[str]:
+    """A job for each; their keys."""
+    keys = [f"{queue}/{number}" for number in range(len(payloads))]
+    for key, payload in zip(keys, payloads, strict=True):
+        result = gateway.ask("job", "submit", queue, key, payload)
+        assert result.exit_code == 0, result.output
+    return keys
+
+
+def job(gateway: GatewayProcess, key: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(gateway.ask("job", "show", key, "--json").stdout)
+    return told
+
+
+def test_each_job_has_its_command(gateway: GatewayProcess, queue: str, tmp_path: Path) -> None:
+    """Payload, key and token are in its words and in its environment; status 0 completes it, any other is a failed
+    attempt with its status; SIGTERM ends the worker when all that runs has ended."""
+    keys = submit(gateway, queue, "a b", '{"frame": 7}', "fail")
+    script = '[ "$1" = fail ] && exit 3; printf "%s|%s|%s|%s\\n" "$1" "$2" "$FENCING_PAYLOAD" "$FENCING_KEY" >> out'
+    words = ("sh", "-c", f"cd {tmp_path}; {script}", "-", "{payload}", "{token}")
+    with running(gateway, "job", "work", "--queue", queue, "--", *words) as work:
+        until(lambda: [job(gateway, key)["state"] for key in keys] == ["completed", "completed", "delayed"])
+        work.process.terminate()
+        assert work.status() == 0
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert lines == [f"a b|1|a b|{keys[0]}", f'{{"frame":7}}|1|{{"frame":7}}|{keys[1]}']
+    assert job(gateway, keys[2])["error"] == "exit status 3"
+
+
+def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
+    """Two of three run, the third waits in the queue, where others could take it; SIGTERM lets them end and takes no
+    more; a second one ends them, and their jobs go back with no attempt counted."""
+    keys = submit(gateway, queue, *"abc")
+    with running(gateway, "job", "work", "--queue", queue, "-n", "2", "--", "sh", "-c", SLEEPS) as work:
+        pids = [int(work.line()), int(work.line())]
+        assert sorted(job(gateway, key)["state"] for key in keys) == ["running", "running", "waiting"]
+        work.process.terminate()
+        assert work.process.stderr is not None
+        assert "once more ends it" in work.process.stderr.readline()
+        assert not any(map(is_gone, pids))
+        work.process.terminate()
+        assert work.status() == 0
+        assert all(map(is_gone, pids))
+    assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 3
+
+
+def test_a_lost_job_ends_its_command_alone(gateway: GatewayProcess, queue: str) -> None:
+    """Overtaken by an operator, a command ends, and it is told; the worker goes on with what is ready: the same job,
+    under a higher token."""
+    (key,) = submit(gateway, queue, "payload")
+    options = ("--queue", queue, "--visibility", "2")
+    with running(gateway, "job", "work", *options, "--", "sh", "-c", SLEEPS) as work:
+        pid = int(work.line())
+        gateway.raise_floor(key, 9)
+        work.line()
+        assert is_gone(pid)
+        assert (job(gateway, key)["state"], job(gateway, key)["token"]) == ("running", 10)
+        assert work.process.stderr is not None
+        assert key in work.process.stderr.readline()
+
+
+def test_killed_it_leaves_nothing_behind(gateway: GatewayProcess, queue: str) -> None:
+    """The guards end what it ran; the jobs are delivered again."""
+    (key,) = submit(gateway, queue, "x")
+    options = ("--queue", queue, "--visibility", "2")
+    with running(gateway, "job", "work", *options, "--", "sh", "-c", SLEEPS) as work:
+        pid = int(work.line())
+        work.process.kill()
+        until(lambda: is_gone(pid))
+    with running(gateway, "job", "work", *options, "--", sys.executable, "-c", "pass") as work:
+        until(lambda: job(gateway, key)["state"] == "completed")
+        work.process.send_signal(signal.SIGINT)
+        assert work.status() == 0
+    assert job(gateway, key)["completion"]["token"] == 2
+
+
+def test_where_it_cannot_work(gateway: GatewayProcess, queue: str) -> None:
+    """A queue that may not be is refused, 1; nobody there is 3; no command is 2."""
+    refused = command("job", "work", "--queue", "\n", "--", "true", FENCING_GATEWAY_URL=gateway.control_url)
+    assert (refused.exit_code, "queue" in refused.stderr) == (1, True)
+    nobody = ("job", "work", "--queue", queue, "--patience", "0", "--url", "http://127.0.0.1:1", "--", "true")
+    assert command(*nobody).exit_code == 3
+    assert gateway.ask("job", "work", "--queue", queue).exit_code == 2
