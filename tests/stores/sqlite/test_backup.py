@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import RESTORED, Event, EventKind, Ruling, StoreLocked, StoreUnavailable
+from gateway.stores.base import RESTORED, Event, EventKind, GrantWanted, Ruling, StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite.backup import contents_of, restore, write_backup
+from gateway.stores.sqlite.migrations import script
 
 NOW = 1_700_000_000.0
 MADE = "2023-11-14T22:13:20Z"
@@ -127,6 +128,66 @@ async def test_a_database_is_replaced_by_force_alone_and_no_floor_falls(path: Pa
     assert (await store.fence("job")).floor == 40
     assert (await store.fence("later")).floor == 5
     assert store.authority.generation == 8
+    await store.stop(clean=True)
+
+
+async def leased(store: SqliteStore, key: str, holder: str) -> int:
+    return (await store.grant(key, GrantWanted(holder, 30.0, f"{holder}'s request"))).token
+
+
+async def test_a_restored_database_holds_no_lease_and_repeats_no_token(path: Path, tmp_path: Path) -> None:
+    """Of what has been granted since the backup it knows nothing: its leases are sealed, also one that nobody took over
+    since, the highest token that was granted stays known (R10), and the next is of another generation."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    assert await leased(store, "job", "A") == 1
+    await store.raise_floor("elsewhere", 7)
+    await store.backup(tmp_path / "backup.db")
+    await store.seal("job", 1)
+    assert await leased(store, "job", "B") == 2
+    await store.stop(clean=True)
+    restored = SqliteStore(tmp_path / "backup.db")
+    await restored.start("rules")
+    fence = await restored.fence("job")
+    assert (fence.held, fence.floor, fence.sealed_token, fence.granted_token) == (None, 1, 1, 1)
+    assert await restored.leases(None, 9) == []
+    assert (await restored.fence("elsewhere")).sealed_token == 0
+    assert await leased(restored, "job", "C") == 2**40 + 1
+    await restored.stop(clean=True)
+
+
+async def test_what_a_replaced_database_knew_of_leases_is_taken_over(path: Path, tmp_path: Path) -> None:
+    """Where its floor is the one that holds; where the backup's is higher, the backup's."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    for holder in "ABC":
+        token = await leased(store, "job", holder)
+        await store.seal("job", token)
+    await store.backup(tmp_path / "backup.db")
+    await leased(store, "job", "D")
+    await leased(store, "later", "E")
+    await store.stop(clean=True)
+    restore(tmp_path / "backup.db", path, NOW, force=True)
+    store = SqliteStore(path)
+    await store.start("rules")
+    for key, holder, token in (("job", "D", 4), ("later", "E", 1)):
+        fence = await store.fence(key)
+        assert fence.grant is not None
+        assert (fence.grant.holder, fence.grant.token, fence.floor, fence.held) == (holder, token, token, None)
+    await store.stop(clean=True)
+
+
+async def test_a_database_from_before_leases_is_taken_over(path: Path, backup: Path) -> None:
+    """It has floors alone."""
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(script(1) + script(2))
+        connection.execute("INSERT INTO fence VALUES ('job', 99, 0, 0, 0, 0)")
+    assert restore(backup, path, NOW, force=True).raised == 1
+    store = SqliteStore(path)
+    await store.start("rules")
+    fence = await store.fence("job")
+    assert (fence.floor, fence.grant) == (99, None)
     await store.stop(clean=True)
 
 
