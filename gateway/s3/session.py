@@ -4,9 +4,10 @@ A token holds the fence key and the token of its lease, the client whose rights 
 
     version (1 byte) | id of the sealing key (4) | AES-SIV (RFC 5297) of the contents, 16 bytes longer than they
 
-in the URL-safe alphabet of base64 (RFC 4648, 5), without padding. The access key that goes with it is authenticated
-together with it, and unlike any other, so it serves as the nonce too; AES-SIV stays safe if that should ever fail. The
-secret key is a MAC over both, so that who holds the sealing key can work it out, and nobody else.
+in the URL-safe alphabet of base64 (RFC 4648, 5), without padding. All that stands before the ciphertext is
+authenticated with it. So is the access key, which is unlike any other and serves as the nonce too; AES-SIV stays safe
+if that should ever fail. The secret key is a MAC over both, so that who holds the sealing key can work it out, and
+nobody else.
 
 Pure: time and chance are arguments.
 """
@@ -78,7 +79,7 @@ class SessionKeys:
         Raises `S3Error` (InvalidToken) for what none of these keys has sealed, or not with this access key."""
         sealed = _decoded(session_token)
         key = self._by_id.get(sealed[1 : 1 + _ID_BYTES])
-        if key is None or sealed[:1] != _VERSION:
+        if key is None:
             raise _invalid(access_key)
         try:
             contents = key.open(access_key, sealed)
