@@ -61,6 +61,8 @@ class Index:
         self.writers: dict[tuple[str, str | None], list[Attempt]] = defaultdict(list)
         self.any_value: dict[str, list[Attempt]] = defaultdict(list)
         """The calls of which nobody can say what they leave, by object."""
+        self.asked: dict[tuple[str, str | None], list[Moment]] = defaultdict(list)
+        """When a grant was asked for, by its key and the idempotency key of the call."""
         self._bytes: dict[str, str] = {}
         self.effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self.seen: dict[str, list[tuple[int, Seen]]] = defaultdict(list)
@@ -79,6 +81,8 @@ class Index:
         attempt = self.attempts[call.id] = Attempt(number, call)
         if call.bytes and call.value is not None:
             self._bytes[call.value] = call.bytes
+        if call.operation == "grant":
+            self.asked[call.key, call.value].append(begins(call.at, number))
         if call.operation in CHANGES_OBJECTS:
             (self.any_value[call.object] if call.value == ANY else self.writers[call.object, call.value]).append(
                 attempt

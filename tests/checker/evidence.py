@@ -14,7 +14,7 @@ from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Rule
 
 Moment = tuple[float, int]
 """A time, and the number of the line that tells it, which decides between equal times."""
-NOT_ADMITTED = frozenset({"AbortMultipartUpload", "grant", "raise"})
+NOT_ADMITTED = frozenset({"AbortMultipartUpload", "grant", "raise", "reopen"})
 """What a stale token may do all the same: throw away what it has staged. And what makes tokens."""
 SEALS = frozenset({"complete", "seal"})
 _NOT_WAITED = frozenset({"seal"})

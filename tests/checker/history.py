@@ -30,7 +30,8 @@ the latest of one line equals the earliest of another, the order of the lines de
            the bucket's record promises all the same is told by `ruled`.
 
 Operations are S3's names, one call for each object of a DeleteObjects. Beside them: `grant` (a lease or a delivery; its
-`value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail).
+`value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail),
+`renew` (a lease), `reopen` (a completed job).
 """
 
 from __future__ import annotations

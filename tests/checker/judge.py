@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.checker.attempts import Index
+from tests.checker.completions import judge_completions
 from tests.checker.evidence import Moment, begins, succeeded
 from tests.checker.history import ANY, Answer, Floor, Line
 from tests.checker.onlooker import judge_effects
 from tests.checker.readers import judge_readers
-from tests.checker.rulers import judge_rulers
+from tests.checker.rulers import judge_generations, judge_rulers
 from tests.checker.rules import Rules, Violation
 
 
@@ -23,7 +24,14 @@ def judge(lines: list[Line]) -> list[Violation]:
     `BadHistory`."""
     index = Index(lines)
     rules = Rules(index)
-    found = [*_floors(index, rules), *rules.admissions(), *judge_rulers(index), *judge_effects(index, rules)]
+    found = [
+        *_floors(index, rules),
+        *rules.admissions(),
+        *judge_rulers(index),
+        *judge_generations(index),
+        *judge_completions(index, rules),
+        *judge_effects(index, rules),
+    ]
     if not index.setting.onlooker:
         found += judge_readers(index, rules)
     told: dict[tuple[str, str], Violation] = {}
@@ -59,6 +67,9 @@ def _told(index: Index, number: int, line: Line) -> tuple[str, Moment, float, in
         return None
     attempt = index.attempts[line.id]
     call, first = attempt.call, begins(attempt.call.at, attempt.number)
+    if not attempt.fenced:
+        return None
     if call.operation == "grant" and succeeded(line):
+        first = min([first, *index.asked[call.key, call.value]]) if call.value != ANY else first
         return call.key, first, line.at[1], line.token, call.value or ANY
-    return (call.key, first, line.at[1], line.floor, None) if line.floor >= 0 and attempt.fenced else None
+    return (call.key, first, line.at[1], line.floor, None) if line.floor >= 0 else None

@@ -1,4 +1,5 @@
-"""G0 with the bucket's record: nothing fenced is sent by a database that the record does not name."""
+"""The bucket's record: nothing fenced is sent by a database that it does not name (G0), and whoever takes over grants
+higher tokens (R10)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.checker.rules import Violation
 def judge_rulers(index: Index) -> Iterator[Violation]:
     """A fenced write passes its commit point only within a lapse of a moment at which the record named its sender's
     database, or there was none."""
-    ruled = sorted((begins(line.at, n), line.by) for n, line in enumerate(index.lines, 1) if isinstance(line, Ruled))
+    ruled = _ruled(index)
     changes: list[Moment] = [moment for moment, _ in ruled]
     for attempt in index.attempts.values():
         for moment, number, by in attempt.sent if attempt.fenced and attempt.call.operation in CHANGES_OBJECTS else ():
@@ -27,3 +28,36 @@ def judge_rulers(index: Index) -> Iterator[Violation]:
                 owner = named[-1] or "nobody, for it is being rebuilt"
                 text = f"{attempt.named} is sent by {by}, and the bucket is ruled by {owner}"
                 yield Violation("G0", text, (attempt.number, changes[last - 1][1], number))
+
+
+def judge_generations(index: Index) -> Iterator[Violation]:
+    """R10: a database that has taken a bucket over grants tokens above all that were granted before."""
+    changes = _changes_of_ruler(index)
+    grants = [a for a in index.attempts.values() if a.fenced and a.applied and a.call.operation == "grant"]
+    for later in grants:
+        assert later.answer is not None
+        for earlier in grants:
+            assert earlier.answer is not None
+            if earlier.call.key != later.call.key or earlier.answer.token < later.answer.token:
+                continue
+            answered, asked = earlier.answer.at[1], later.call.at[0]
+            between = [number for at, number in changes if answered < at < asked]
+            if between:
+                text = f"{later.answer.token} is granted of {later.call.key!r} after {earlier.answer.token}"
+                yield Violation("R10", text, (earlier.answer_number, between[-1], later.number, later.answer_number))
+
+
+def _changes_of_ruler(index: Index) -> list[Moment]:
+    """When another database has begun to rule the bucket."""
+    ruler: str | None = None
+    changes = []
+    for moment, by in _ruled(index):
+        if by and ruler not in (None, by):
+            changes.append(moment)
+        ruler = by or (None if by is None else ruler or "")
+    return changes
+
+
+def _ruled(index: Index) -> list[tuple[Moment, str | None]]:
+    told = [(begins(line.at, n), line.by) for n, line in enumerate(index.lines, 1) if isinstance(line, Ruled)]
+    return sorted(told, key=lambda entry: entry[0])

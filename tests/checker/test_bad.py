@@ -329,6 +329,49 @@ BAD: dict[str, Case] = {
         history(put(1, "a", 33), effect(1, "a"), ok(2, "a"), delete(3, "d", 33), ok(4, "d"), onlooker=True),
         {5, 6},
     ),
+    # --- R10
+    "a database that has taken over grants a token again": (
+        "R10",
+        history(
+            ruled(0, "one"),
+            control(1, "l1", "grant"),
+            ok(2, "l1", token=7),
+            fault(3, "database-lost", "G0", "G1", "G2"),
+            ruled(3, ""),
+            ruled(4, "two"),
+            control(5, "l2", "grant"),
+            ok(6, "l2", token=7),
+        ),
+        {4, 7, 8, 9},
+    ),
+    # --- once
+    "two tokens complete a job": (
+        "once",
+        history(
+            control(1, "c1", "complete", 33),
+            ok(2, "c1"),
+            control(3, "c2", "complete", 34),
+            ok(4, "c2"),
+        ),
+        {2, 3, 4, 5},
+    ),
+    "a completed job is leased": (
+        "once",
+        history(control(1, "c", "complete", 33), ok(2, "c"), control(3, "l", "grant"), ok(4, "l", token=34)),
+        {2, 3, 4, 5},
+    ),
+    "a completed job is leased before it is reopened": (
+        "once",
+        history(
+            control(1, "c", "complete", 33),
+            ok(2, "c"),
+            control(3, "l", "grant"),
+            ok(4, "l", token=34),
+            control(5, "o", "reopen"),
+            ok(6, "o"),
+        ),
+        {2, 3, 4, 5},
+    ),
     # --- R9
     "another key's send lands after the object's new owner has written": (
         "R9",

@@ -161,6 +161,22 @@ GOOD: dict[str, list[Line]] = {
     "and back": history(
         put(1, "a", 5, key="k"), put(2, "b", 1), sent(2, "b"), effect(3, "b"), ok(4, "b"), sent(5, "a"), effect(6, "a")
     ),
+    "a grant asked for again, that others knew of": history(
+        control(1, "l1", "grant", value="w"), put(2, "a", 6), stale(3, "a", 7), control(4, "l2", "grant", value="w"),
+        ok(5, "l2", token=7),
+    ),
+    "a job is reopened": history(
+        control(1, "c", "complete", 33), ok(2, "c"), control(3, "c2", "complete", 33), ok(4, "c2"),
+        control(5, "o", "reopen"), ok(6, "o"), control(7, "l", "grant"), ok(8, "l", token=34),
+        control(9, "d", "complete", 34), ok(10, "d"),
+    ),
+    "a grant is answered while the job is completed": history(
+        control(1, "l", "grant"), control(2, "c", "complete", 33), ok(3, "c"), ok(4, "l", token=33)
+    ),
+    "a job is done again, its completion lost with the database": history(
+        control(1, "c", "complete", 33), ok(2, "c"), fault(3, "database-lost", "G0", "G1", "G2"),
+        control(4, "l", "grant"), ok(5, "l", token=1),
+    ),
     "a gateway goes on within its lapse": history(
         ruled(0, "one"), ruled(10, ""), put(60, "a", 34), sent(69, "a", "one"), lapse_s=60
     ),

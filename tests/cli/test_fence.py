@@ -69,9 +69,16 @@ def test_show_as_json_is_the_api_s_own(gateway: GatewayProcess, key: str) -> Non
     assert told["key"] == key
     assert told["floor"] == "9223372036854775807"
     assert told["unsettled"] == []
-    assert told.keys() == {"key", "floor", "completed_floor", "sealed", "shadow_floor", "raised_at", "holder", "lease"} | {
-        *("open_uploads", "unsettled", "handover", "earlier_run_settles_in_s")
-    }
+    assert told.keys() == {
+        "key",
+        "floor",
+        "completed_floor",
+        "sealed",
+        "shadow_floor",
+        "raised_at",
+        "holder",
+        "lease",
+    } | {*("open_uploads", "unsettled", "handover", "earlier_run_settles_in_s")}
 
 
 def test_events_answer_why_a_write_was_refused(gateway: GatewayProcess, key: str, bucket: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.errors import FenceError
@@ -28,10 +29,17 @@ class Tokens:
 
     def __init__(self) -> None:
         self.last: Counter[str] = Counter()
+        self.leased: dict[str, int] = {}
+        """How many databases had been replaced when a lease of a key was last granted."""
 
     def next(self, key: str) -> int:
         self.last[key] += 1
         return self.last[key]
+
+    def granted(self, key: str, token: int, replaced: int) -> None:
+        """By a lease of the gateway's own."""
+        self.last[key] = max(self.last[key], token)
+        self.leased[key] = replaced
 
 
 def key_of(key: str | None, name: str) -> str:
@@ -62,9 +70,13 @@ class Worker(Client):
                 (self.put, self.delete, self.upload, self.copy, self.batch, self.check),
                 (habit.put, habit.delete, habit.upload, habit.copy, habit.batch, habit.check),
             )[0]
-            reply = await what(self._stream.choice(self.chance.objects))
+            reply = await what(self._stream.choice(self.objects()))
             if reply.stop and not zombie:
                 return
+
+    def objects(self) -> Sequence[str]:
+        """Those that it writes."""
+        return self.chance.objects
 
     async def pause(self) -> None:
         """Now and then longer than any lease."""

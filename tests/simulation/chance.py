@@ -83,7 +83,9 @@ HABITS = (
 )
 
 
-RECORDED = 0.6
+LEASED = 0.35
+"""The share of the settings in which tokens come from the gateway's own leases."""
+RECORDED = 0.4
 """The share of the settings with conditional writes in which the bucket bears a record."""
 
 
@@ -102,6 +104,8 @@ class Chance:
         self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
         self.pace = setting.choice(PACES)
         self.habit = setting.choice(HABITS)
+        self.leased = self.stream("lease").random() < LEASED
+        self.lock_delay_s = self.stream("lease").choice((0, 0, 10))
         self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED
 
     def stream(self, concern: str) -> random.Random:

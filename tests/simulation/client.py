@@ -11,7 +11,12 @@ from gateway.core.errors import FenceError, Refused
 from gateway.core.write import Answer as Meaning
 from gateway.s3.errors import S3Error, of_fence
 from gateway.s3.xml import parse_batch_result
+from gateway.service.job_errors import JobError
+from gateway.service.lease_errors import LeaseError, Lost
+from gateway.service.leases import Lease
+from gateway.service.refusals import store_unavailable
 from gateway.service.values import Result
+from gateway.stores.base import StoreUnavailable
 from tests.checker.history import ANY, Answer, Call
 from tests.service.rig import Payload
 from tests.simulation.chance import BUCKET, Chance
@@ -49,7 +54,7 @@ class Reply:
     @property
     def stop(self) -> bool:
         """The fence has said that somebody else holds the job."""
-        return isinstance(self.error, Refused)
+        return isinstance(self.error, Refused | Lost)
 
 
 class Client:
@@ -130,8 +135,10 @@ class Client:
 
         try:
             return Reply(result=await self.gateway.serve(run()))
-        except (ConnectionLost, FenceError, S3Error) as error:
+        except (ConnectionLost, FenceError, S3Error, LeaseError, JobError) as error:
             return Reply(error=error)
+        except StoreUnavailable as error:
+            return Reply(error=store_unavailable(error))
 
     def _refused(self, name: str, error: Exception) -> None:
         story = self.gateway.story
@@ -142,6 +149,9 @@ class Client:
             floor = -1 if error.floor is None else error.floor
             story.add(Answer(name, story.now, of_fence(error).status, error.outcome.value, floor))
             story.note(f"   {error.reason}: {error.message}")
+        elif isinstance(error, LeaseError | JobError):
+            story.add(Answer(name, story.now, 409))
+            story.note(f"   {type(error).__name__}: {error}")
         else:
             story.note(f"<< {name} no answer")
 
@@ -155,7 +165,7 @@ class Client:
             tells = wish.fenced and bool(wish.token) and status < 300 and wish.operation != "AbortMultipartUpload"
             story.add(Answer(name, story.now, status, floor=wish.token if tells else -1))
         else:
-            story.add(Answer(name, story.now, 200, token=wish.token if wish.operation == "grant" else 0))
+            story.add(Answer(name, story.now, 200, token=result.token if isinstance(result, Lease) else 0))
 
 
 class SlowBody(Payload):

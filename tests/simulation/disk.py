@@ -7,17 +7,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from gateway.core.job import Completion, Job
 from gateway.stores.base import (
     LAZY_FLUSH_S,
     RESTORED,
     Authority,
     Event,
     Fence,
+    Granted,
+    GrantWanted,
     Ruling,
     Start,
     StoreUnavailable,
     Upload,
 )
+from gateway.stores.job_base import JobChange
 from gateway.stores.memory import MemoryStore
 from gateway.stores.rules import next_generation
 from tests.simulation.chance import Chance
@@ -55,7 +59,8 @@ class Disk(MemoryStore):
     def backup(self, name: str) -> Disk:
         """A copy of what is durable now. Whoever starts it is another database, of that name, which rules nothing."""
         copy = Disk(self._clock, name)
-        copy._fences = {key: self.durable(key) for key in self._fences}
+        copy._fences = {key: _without_lease(self.durable(key)) for key in self._fences}
+        copy.jobs._jobs = dict(self.jobs._jobs)
         copy._uploads, copy._owners = dict(self._uploads), dict(self._owners)
         copy._rules_digest = self._rules_digest
         copy._authority = Authority(name, next_generation(self._authority.generation, 0), "")
@@ -83,6 +88,27 @@ class Disk(MemoryStore):
         return lost
 
 
+def _without_lease(fence: Fence) -> Fence:
+    """As in a restored database, which does not know what has been granted since."""
+    return fence if fence.held is None else replace(fence, sealed_token=fence.floor)
+
+
+class Jobs:
+    """One run's way to the jobs on disk."""
+
+    def __init__(self, store: Store, disk: Disk) -> None:
+        self._store, self._disk = store, disk
+
+    async def complete(self, key: str, completion: Completion, request_id: str = "") -> JobChange:
+        return await self._store._io("complete", lambda: self._disk.jobs.complete(key, completion, request_id))
+
+    async def reopen(self, key: str, reason: str) -> JobChange:
+        return await self._store._io("reopen", lambda: self._disk.jobs.reopen(key, reason))
+
+    async def job(self, key: str) -> Job | None:
+        return await self._store._io("job", lambda: self._disk.jobs.job(key), commits=False)
+
+
 class Store:
     """One run's way to the disk (`gateway.stores.base.Store`). Once the run is dead nothing reaches the disk."""
 
@@ -91,6 +117,7 @@ class Store:
     def __init__(self, disk: Disk, chance: Chance, story: Story, life: Life) -> None:
         self._disk, self._chance, self._story, self._life = disk, chance, story, life
         self._flushing: asyncio.TimerHandle | None = None
+        self.jobs = Jobs(self, disk)
 
     async def start(self, rules_digest: str) -> Start:
         return await self._disk.start(rules_digest)
@@ -155,6 +182,19 @@ class Store:
 
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_later(LAZY_FLUSH_S, flush)
+
+    # --- leases
+
+    async def grant(self, key: str, wanted: GrantWanted, event: Event | None = None) -> Granted:
+        return await self._io("grant", lambda: self._disk.grant(key, wanted, event))
+
+    async def granted_before(self, scope: str, idempotency_key: str) -> int:
+        return await self._io(
+            "granted_before", lambda: self._disk.granted_before(scope, idempotency_key), commits=False
+        )
+
+    async def forget_grants(self, before: float) -> int:
+        return await self._io("forget_grants", lambda: self._disk.forget_grants(before))
 
     # --- who rules the bucket
 

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from gateway.core.keys import FencingKey
 from gateway.service.batches import Batches
+from gateway.service.completions import Completions
+from gateway.service.leases import Leases, LeaseTerms
 from gateway.service.rebuild import Phase, Rebuilds
 from gateway.upstream.probe import FixedCapabilities
 from tests.checker.history import Fault, Floor
@@ -19,6 +22,10 @@ from tests.simulation.upstream import TIMING, WITHOUT_DATABASE, ObjectStore, Wir
 from tests.virtual_time import VirtualClock
 
 T = TypeVar("T")
+
+
+def _nobody_is_told(key: FencingKey) -> None:
+    """No queue is simulated."""
 
 
 REBUILD_S = 1000.0
@@ -46,6 +53,8 @@ class Gateway:
         self.rig: Rig
         self.batches: Batches
         self.rebuilds: Rebuilds
+        self.leases: Leases
+        self.completions: Completions
         self._life: Life
         self._wire: Wire
         self._requests: dict[asyncio.Task[Any], None] = {}
@@ -83,6 +92,11 @@ class Gateway:
             writes.name,
             self.clock,
         )
+        self.leases = Leases(self.rig.fences, LeaseTerms(lock_delay_s=self.chance.lock_delay_s))
+        self.completions = Completions(
+            self.rig.store, self.rig.fences, self.leases, self._wire, self.clock, self.rig.rules, _nobody_is_told
+        )  # type: ignore[arg-type]
+        await self.leases.start()
         self.batches = Batches(self.rig.writes)
         self._started_at = self.clock.monotonic()
         self.up.set()
@@ -183,6 +197,7 @@ class Gateway:
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def _close_service(self) -> None:
+        await self.leases.stop()
         await self.rebuilds.close()
         await self.rig.uploads.stop()
         await self.rig.writes.close()

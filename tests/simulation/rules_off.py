@@ -11,6 +11,7 @@ import pytest
 
 from gateway.core import write as core_write
 from gateway.core.gate import Admission, Gate, Send
+from gateway.core.keys import UNLIMITED
 from gateway.core.write import Answer, Phase, Verdict
 from gateway.service import batches, conditions, heads, sending, uploads, writes
 from gateway.service.batches import Batches
@@ -24,7 +25,10 @@ from gateway.service.rebuild import Rebuilds
 from gateway.service.records import Records
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
+from gateway.stores import memory
+from gateway.stores import rules as store_rules
 from gateway.stores.base import Fence
+from tests.simulation import disk
 from tests.simulation import gateway as simulated
 from tests.simulation.upstream import TIMING
 
@@ -315,6 +319,56 @@ def rebuilds_raise_no_floor(off: Off) -> None:
     off.setattr(Rebuilds, "_learn", _nothing)
 
 
+# --- leases
+
+
+def tokens_drawn_by_anybody(off: Off) -> None:
+    """R10: a token that no lease has issued raises the floor."""
+    admit = Gate.admit
+    off.setattr(Gate, "admit", lambda self, token, limits=UNLIMITED, **_: admit(self, token, limits, issued=True))
+
+
+def grants_answered_at_once(off: Off) -> None:
+    """R3: a lease is told to its holder while something lower may still land."""
+
+    admit = Fences.admit
+
+    async def at_once(self, key, token, *, cause, **more):
+        if cause != "lease":
+            return await admit(self, key, token, cause=cause, **more)
+        live = self._live.get(key) or await self._load(key)
+        live.gate.refuse_overtaken(token)
+        live.pins += 1
+        return live
+
+    off.setattr(Fences, "admit", at_once)
+
+
+def released_leases_write_on(off: Off) -> None:
+    """R3: to give a lease up seals nothing."""
+    off.setattr(memory, "sealed", lambda fence, token: fence)
+
+
+def completed_jobs_are_given_again(off: Off) -> None:
+    """R3: nobody remembers that a job is done."""
+    granted = memory.granted
+    off.setattr(memory, "granted", lambda fence, *more: granted(replace(fence, completed_token=0), *more))
+
+
+def completed_tokens_write_on(off: Off) -> None:
+    """R3: a completion does not seal."""
+    completed = store_rules.completed
+    off.setattr(
+        store_rules, "completed", lambda fence, token: replace(completed(fence, token), sealed_token=fence.sealed_token)
+    )
+
+
+def generations_forgotten(off: Off) -> None:
+    """R10: a database that takes a bucket over begins with its tokens where it likes."""
+    off.setattr(memory, "next_generation", lambda generation, above: generation)
+    off.setattr(disk, "next_generation", lambda generation, above: generation)
+
+
 # --- G5
 
 
@@ -360,5 +414,11 @@ SWITCHES: list[Switch] = [
     records_not_looked_at_again,
     rebuilds_wait_for_nothing,
     rebuilds_raise_no_floor,
+    tokens_drawn_by_anybody,
+    grants_answered_at_once,
+    released_leases_write_on,
+    completed_jobs_are_given_again,
+    completed_tokens_write_on,
+    generations_forgotten,
     failures_vouch_for_absence,
 ]

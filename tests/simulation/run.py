@@ -14,14 +14,15 @@ import structlog
 
 from gateway.core.errors import FenceError
 from gateway.service.records import LAPSE_S
+from gateway.service.values import Result
 from gateway.stores.base import UploadState
 from tests.checker.history import Call, Effect, Fault, Ruled, Setting
 from tests.checker.judge import judge
 from tests.checker.rules import DATABASE_LOST, Violation
-from tests.service.rig import Rig
 from tests.simulation.actors import Tokens, Worker, key_of
 from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.gateway import Gateway
+from tests.simulation.holders import Holder
 from tests.simulation.story import Story
 from tests.simulation.upstream import TIMING, ObjectStore
 from tests.virtual_time import VirtualClock, run
@@ -29,6 +30,7 @@ from tests.virtual_time import VirtualClock, run
 STEPS = 14
 QUIET_S = 1000.0
 """After so long without faults nothing may be under way any more: longer than every time-out."""
+FORGED = 500
 FRESH_TOKEN = 1000
 """Higher than all before."""
 REVOKED_S = 100.0
@@ -201,10 +203,13 @@ class Simulation:
 
     def _hire(self, key: str | None, token: int) -> Worker:
         self._hired += 1
-        gateway = self.gateway
+        return Worker(self._door(), f"w{self._hired}", key, token, self._marks)
+
+    def _door(self) -> Gateway:
+        """The gateway that somebody asks; some go on asking one that has lost its bucket."""
         if len(self._gateways) > 1 and self.chance.stream("operator").random() < 0.2:
-            gateway = self.chance.stream("operator").choice(self._gateways)
-        return Worker(gateway, f"w{self._hired}", key, token, self._marks)
+            return self.chance.stream("operator").choice(self._gateways)
+        return self.gateway
 
     def _a_key(self) -> str | None:
         return self._stream.choice(("j", "j", "k", None))
@@ -212,17 +217,40 @@ class Simulation:
     async def _next(self, hire: Any) -> None:
         """A job changes hands, by the gateway's own lease or by another service's, of which the first write tells."""
         key, name = self._a_key(), self._stream.choice(self.chance.objects)
+        if self.chance.leased:
+            await self._holder(key, name).work_under_lease()
+            return
         worker = hire(key, self._tokens.next(key_of(key, name)))
         leased = self._stream.random() < 0.5
         if leased and (await worker.grant(name)).stop:
             return
         await worker.work()
 
+    def _holder(self, key: str | None, name: str, gateway: Gateway | None = None) -> Holder:
+        self._hired += 1
+        return Holder(gateway or self._door(), f"h{self._hired}", key, name, self._marks, self._tokens)
+
     async def _late(self, hire: Any) -> None:
         """One who holds a token that may long have been overtaken."""
         key, name = self._a_key(), self._stream.choice(self.chance.objects)
         newest = self._tokens.last[key_of(key, name)]
-        await hire(key, max(0, newest - self._stream.choice((0, 0, 1, 2)))).work()
+        token = max(0, newest - self._stream.choice((0, 0, 1, 2)))
+        if self.chance.leased and self.chance.stream("lease").random() < 0.15:
+            await self._forge(key, name, newest)
+        elif self.chance.leased and self.chance.stream("lease").random() < 0.1:
+            await self._holder(key, name).reopen()
+        else:
+            await hire(key, token).work()
+
+    async def _forge(self, key: str | None, name: str, newest: int) -> None:
+        """One who has drawn his token himself: where a lease has been granted, none that no lease has issued passes
+        (R10)."""
+        worker = self._hire(key, newest + FORGED)
+        leased = self._tokens.leased.get(key_of(key, name))
+        reply = await worker.put_plain(name)
+        passed = isinstance(reply.result, Result) and reply.result.status < 300
+        if passed and leased == self.story.replaced and worker.gateway.rules_bucket:
+            self.broken.append(Violation("R10", f"{worker.name} has drawn its token itself", (len(self.story.lines),)))
 
     async def _tokenless(self, hire: Any) -> None:
         await hire(self._a_key(), 0).work()
@@ -275,12 +303,13 @@ class Simulation:
     def _busy(self) -> Iterator[str]:
         """What is pinned, staged, unsettled or locked."""
         for gateway in self._gateways:
-            yield from self._busy_in(gateway.rig)
+            yield from self._busy_in(gateway)
         if self._objects.under_way:
             yield "a request is still on its way"
 
     @staticmethod
-    def _busy_in(rig: Rig) -> Iterator[str]:
+    def _busy_in(gateway: Gateway) -> Iterator[str]:
+        rig = gateway.rig
         for key, live in rig.fences._live.items():
             if live.pins or live.passages or not live.gate.idle:
                 yield f"the gate of {key!r} has {live.pins} pins, {len(live.passages)} passages"
@@ -291,6 +320,11 @@ class Simulation:
             yield "Completes are under way, or not recorded"
         if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences._loading:
             yield "something is still looked for"
+        for line in gateway.leases._lines._lines.values():
+            if line.users or line.deciding:
+                yield f"the line of {line.key!r} has {line.users} users, or is being decided"
+        if gateway.leases._asked:
+            yield "somebody is still answered who has asked for a lease"
         for bucket in rig.writes.records._buckets.values():
             if bucket.pins or bucket.looking is not None:
                 yield f"the record of {bucket.name} has {bucket.pins} pins, or is looked at"
@@ -305,11 +339,24 @@ class Simulation:
             key = None if owner.startswith("object:") else owner
             worker = Worker(self.gateway, f"last/{name}", key, FRESH_TOKEN, self._marks)
             began = asyncio.get_running_loop().time()
-            await worker.put_plain(name)
+            if self.chance.leased:
+                await self._write_under_lease(key, name)
+                if self._objects.value(name) != f"v{self._marks['values']}" and self.story.faults[DATABASE_LOST]:
+                    await self._write_under_lease(key, name)  # the object has told of a higher token
+            else:
+                await worker.put_plain(name)
             if (seen := self._objects.value(name)) != f"v{self._marks['values']}":
                 self._break(f"after all is over {name} is {seen} and cannot be written under {key or 'its own key'}")
             if asyncio.get_running_loop().time() > began:
                 self._break(f"after all is over a write of {name} has to wait")
+
+    async def _write_under_lease(self, key: str | None, name: str) -> None:
+        holder = self._holder(key, name, self.gateway)
+        await holder.reopen()
+        if not await holder.acquire(0):
+            self._break(f"after all is over there is no lease to be had for {name}")
+        await holder.put_plain(name)
+        await holder.release()
 
     async def _not_revoked(self) -> None:
         """What has been overtaken is aborted."""

@@ -11,7 +11,7 @@ from tests.simulation.rules_off import SWITCHES, Off, Switch
 from tests.simulation.run import simulate
 from tests.simulation.test_seeds import SEEDS
 
-HARM = {"G0", "G1", "G2", "G3", "G4", "G5", "R4", "R9", "quiet"}
+HARM = {"G0", "G1", "G2", "G3", "G4", "G5", "R4", "R9", "R10", "once", "quiet"}
 """Not that the program itself fails: that is no proof of what the rule is for."""
 
 

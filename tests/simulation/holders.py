@@ -1,0 +1,81 @@
+"""Workers whose tokens are the gateway's own leases: acquired, renewed, given up, completed, or left to run out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gateway.core.job import Output
+from gateway.core.keys import FencingKey, Token
+from tests.simulation.actors import Tokens, Worker, key_of
+from tests.simulation.chance import BUCKET
+from tests.simulation.client import Reply, Wish
+from tests.simulation.gateway import Gateway
+
+TTL_S = (5, 20, 60)
+WAITS_S = (0, 0, 10, 90)
+
+
+class Holder(Worker):
+    """Works under one lease on the job of `name`. Some renew it before each request, some forget."""
+
+    def __init__(
+        self, gateway: Gateway, who: str, key: str | None, name: str, marks: Counter[str], tokens: Tokens
+    ) -> None:
+        super().__init__(gateway, who, key, 0, marks)
+        self._tokens = tokens
+        self._name = name
+        self._job = FencingKey(key_of(key, name))
+        self._renews = self._stream.random() < 0.6
+
+    def objects(self) -> list[str]:
+        return [name for name in self.chance.objects if key_of(self.key, name) == self._job]
+
+    async def work_under_lease(self) -> None:
+        """Acquire, work, and give up, complete, or leave it to run out."""
+        if not await self.acquire(self._stream.choice(WAITS_S)):
+            return
+        await self.work()
+        end = self._stream.choices((self.release, self.complete, None), (4, 3, 3))[0]
+        if end is not None:
+            await end()
+
+    async def acquire(self, wait_s: float) -> bool:
+        """Ask for the lease, again under the same idempotency key where there is no answer; whether it is granted."""
+        ttl_s = self._stream.choice(TTL_S)
+
+        async def send() -> Any:
+            leases = self.gateway.leases
+            return await leases.acquire(self._job, self.name, ttl_s, wait_s=wait_s, idempotency_key=self.name)
+
+        reply = await self.ask(Wish("grant", self._job, 0, value=self.name), send)
+        if reply.error is not None:
+            return False
+        self.token = reply.result.token
+        self._tokens.granted(self._job, self.token, self.gateway.story.replaced)
+        return True
+
+    async def pause(self) -> None:
+        await super().pause()
+        if self.token and self._renews:
+            await self._of_lease("renew", lambda: self.gateway.leases.renew(self._job, Token(self.token)))
+
+    async def release(self) -> Reply:
+        return await self._of_lease("seal", lambda: self.gateway.leases.release(self._job, Token(self.token)))
+
+    async def complete(self) -> Reply:
+        """Done, now and then with an output that may not be there."""
+        outputs = [Output(BUCKET, self._name)] if self._stream.random() < 0.4 else []
+        return await self._of_lease(
+            "complete",
+            lambda: self.gateway.completions.complete(self._job, Token(self.token), outputs=outputs),
+        )
+
+    async def _of_lease(self, operation: str, send: Callable[[], Awaitable[Any]]) -> Reply:
+        return await self.ask(Wish(operation, self._job, self.token), send)
+
+    async def reopen(self) -> Reply:
+        """An operator has the job done again."""
+        jobs = self.gateway.rig.store.jobs
+        return await self.ask(Wish("reopen", self._job, 0), lambda: jobs.reopen(self._job, "again"), attempts=1)
