@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from gateway.core.errors import FenceError
+from gateway.service.job_errors import JobError
 from gateway.service.records import LAPSE_S
 from gateway.service.values import Result
 from gateway.stores.base import UploadState
@@ -129,9 +130,10 @@ class Simulation:
         return gateway
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Whatever ends in the loop's own hands is a fault, but for a raise that failed after its caller had gone."""
+        """Whatever ends in the loop's own hands is a fault, but for a raise or a completion that failed after its caller
+        had gone."""
         error = context.get("exception") or AssertionError(context["message"])
-        if not isinstance(error, FenceError):
+        if not isinstance(error, FenceError | JobError):
             self.broken.append(_breakage(error))
 
     async def _pass(self, seconds: float) -> None:
