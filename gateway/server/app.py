@@ -160,7 +160,7 @@ class Gateway:
         )
         self.leases = Leases(self.fences, parts.leases)
         self.telemetry.registry.register(LeaseMetrics(self.leases))
-        self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues)
+        self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues, max_waiting=parts.leases.max_waiting)
         self.completions = Completions(
             parts.store, self.fences, self.leases, parts.upstream, parts.clock, parts.rules, self.jobs.completed
         )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, TryAgain
+from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
@@ -81,14 +81,16 @@ class Deliveries:
         rules: QueueRules,
         queues: Queues,
         running: dict[FencingKey, Job],
+        max_waiting: int,
     ) -> None:
-        """`running` holds what is delivered, by key."""
+        """`running` holds what is delivered, by key; `max_waiting` bounds the workers that wait."""
         self._leases = leases
         self._store = store
         self._clock = clock
         self._rules = rules
         self._queues = queues
         self._running = running
+        self._max_waiting = max_waiting
         self._asked: dict[tuple[str, str], _Asked] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.delivered = 0
@@ -103,8 +105,14 @@ class Deliveries:
     async def receive(self, queue: str, wish: Wish, may_have: MayHave | None = None) -> list[Delivery]:
         """Jobs, as soon as there is one, at most `wish.most`; none if there is none for `wish.wait_s`. Asked again with
         the same idempotency key, the same jobs, as long as they are held. `may_have` says which keys the worker may
-        use. Raises `UnknownQueue`, `RepeatedReceive`, `TryAgain` (HandoverPending: ask again), `StoreUnavailable`."""
+        use. Raises `UnknownQueue`, `RepeatedReceive`, `TryAgain` (HandoverPending: ask again; Overloaded, Draining),
+        `StoreUnavailable`."""
         rule = self._rules.of(queue)
+        if self._queues.dismissed:
+            raise TryAgain(Reason.DRAINING, "The gateway is being stopped.", retry_after_s=1)
+        if self._queues.workers >= self._max_waiting and wish.wait_s:
+            told = "Too many workers wait for jobs already. Send the request again."
+            raise TryAgain(Reason.OVERLOADED, told, retry_after_s=1)
         if wish.idempotency_key is None:
             return await self._receive(queue, rule, wish, self._clock.nonce(), may_have)
         this, terms = (queue, wish.idempotency_key), (wish.holder, wish.visibility_s, wish.most)

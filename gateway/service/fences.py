@@ -17,7 +17,7 @@ import structlog
 
 from gateway.clock import Clock
 from gateway.core.gate import Admission, Gate, Send
-from gateway.core.keys import UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
+from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
 from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.passages import LiveGate, Passage
@@ -53,7 +53,8 @@ class Fences:
         self.before_commit: Callable[[str], None] = lambda bucket: None
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
-        """Called when a floor has risen, and when its hand-over is complete: uploads below it are to be aborted."""
+        """Called when a floor has risen, when its hand-over is complete, and when its token has been sealed: uploads
+        that are over are to be aborted."""
         self.on_overtaken: Callable[[Gate], None] = lambda gate: None
         """Called when a floor has risen or been sealed: a lease below it is lost."""
 
@@ -160,6 +161,7 @@ class Fences:
         try:
             fence = await self._stored(call())
             self._learn(live, fence)
+            self.on_progress(live.gate.key)
         finally:
             self.unpin(live)
         return fence
@@ -236,8 +238,9 @@ class Fences:
         elif fence.sealed_token > gate.sealed_token:
             self._learn(live, fence)
 
-    async def handed_over(self, key: FencingKey) -> int | None:
-        """The floor of a key if its hand-over is complete, or can be completed now; else None. Raises `TryAgain`."""
+    async def ended_below(self, key: FencingKey) -> int | None:
+        """Tokens below this have been overtaken or sealed, and nothing of theirs can land any more; None while the
+        hand-over to the floor is not complete, or what a sealed token has sent is not settled. Raises `TryAgain`."""
         live = self._live.get(key) or await self._load(key)
         gate, now = live.gate, self.clock.monotonic()
         self._expire(live)
@@ -245,7 +248,9 @@ class Fences:
             if gate.hand_over_floor(now) is not None:
                 return None
             self._handed_over(live)
-        return gate.floor
+        if gate.sealed_token < gate.floor:
+            return gate.floor
+        return None if gate.quiet(now) is not None else min(gate.floor + 1, MAX_TOKEN)
 
     def _handed_over(self, live: LiveGate) -> None:
         self.store.complete_handover(live.gate.key, live.gate.completed_floor)

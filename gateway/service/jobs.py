@@ -46,7 +46,10 @@ JOB_EVENTS = ("submitted", "lapsed", "undelivered", "released", "failed", "dead"
 class Jobs:
     """All jobs of one gateway. All methods belong to one event loop."""
 
-    def __init__(self, leases: Leases, store: Store, clock: Clock, rules: QueueRules) -> None:
+    def __init__(
+        self, leases: Leases, store: Store, clock: Clock, rules: QueueRules, *, max_waiting: int = 10_000
+    ) -> None:
+        """`max_waiting` bounds the workers that wait for a job."""
         self._leases = leases
         self._store = store
         self._clock = clock
@@ -54,7 +57,7 @@ class Jobs:
         self._queues = Queues(store.jobs.waiting)
         self._running: dict[FencingKey, Job] = {}
         """What is delivered, by key, as far as its delivery has not run out."""
-        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running)
+        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running, max_waiting)
         self._turns = Turns()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._due: asyncio.TimerHandle | None = None

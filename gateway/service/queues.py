@@ -216,7 +216,8 @@ class Queues:
         """`read` gives so many of the first jobs in a queue's line."""
         self._read = read
         self._queues: dict[str, Queue] = {}
-        self._dismissed = False
+        self.dismissed = False
+        """Nobody is given anything any more."""
 
     @contextmanager
     def at(self, name: str) -> Iterator[Queue]:
@@ -224,7 +225,7 @@ class Queues:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = Queue(partial(self._read, name))
-            queue.open = not self._dismissed
+            queue.open = not self.dismissed
         queue.users += 1
         try:
             yield queue
@@ -246,7 +247,7 @@ class Queues:
 
     def dismiss(self) -> None:
         """Tell all workers, and those who come, that there is nothing."""
-        self._dismissed = True
+        self.dismissed = True
         for queue in self._queues.values():
             queue.dismiss()
 

@@ -287,12 +287,12 @@ class Uploads:
                     await self._store.forget_uploads(self._writes.clock.wall() - self._kept_s)
 
     async def _revoke(self, key: FencingKey) -> bool:
-        """Revoke what is below the key's floor; True when nothing of it is left to abort."""
-        floor = await self._fences.handed_over(key)
-        if floor is None:
+        """Revoke what is below the key's floor, or sealed; True when nothing of it is left to abort."""
+        below = await self._fences.ended_below(key)
+        if below is None:
             return False
-        done = True
-        for upload in await self._store.revoke_uploads(key, floor):
+        done, floor = True, (await self._fences.state(key)).floor
+        for upload in await self._store.revoke_uploads(key, below):
             if not await self._abort(upload):
                 done = False
                 continue

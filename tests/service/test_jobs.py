@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import TryAgain
+from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, Job, JobState, RetryPolicy
 from gateway.core.keys import FencingKey, Token
 from gateway.service.deliveries import Delivery, Wish
@@ -90,7 +90,11 @@ class Desk:
 
 
 async def desk(
-    *, store: BreakableStore | None = None, terms: LeaseTerms | None = None, timing: Timing | None = None
+    *,
+    store: BreakableStore | None = None,
+    terms: LeaseTerms | None = None,
+    timing: Timing | None = None,
+    max_waiting: int = 100,
 ) -> Desk:
     """One that has started; with `store` of an earlier one, after a restart."""
     clock = SteppingClock()
@@ -98,7 +102,8 @@ async def desk(
     table = await rig(store=store, timing=timing, clock=clock)
     leases = Leases(table.fences, terms or LeaseTerms())
     await leases.start()
-    jobs = Jobs(leases, store, clock, QueueRules((QueueRule("q", POLICY, visibility_s=30),)))
+    rules = QueueRules((QueueRule("q", POLICY, visibility_s=30),))
+    jobs = Jobs(leases, store, clock, rules, max_waiting=max_waiting)
     await jobs.start()
     return Desk(table, table.fences, leases, jobs, store, clock)
 
@@ -495,8 +500,26 @@ def test_receive_while_the_gateway_drains() -> None:
         d.jobs.drain()
         assert await waiting == []
         await d.submit("k")
-        assert await d.receive(wait_s=60) == []
+        with pytest.raises(TryAgain) as caught:
+            await d.receive(wait_s=60)
+        assert caught.value.reason is Reason.DRAINING
         assert (await d.jobs.extend(J, Token(1))).expires_in_s == 30
+
+    play(main())
+
+
+def test_too_many_who_wait() -> None:
+    """One more is told to come again; who does not wait is served all the same."""
+
+    async def main() -> None:
+        d = await desk(max_waiting=2)
+        waiting = [asyncio.ensure_future(d.receive(wait_s=10)) for _ in range(2)]
+        await asyncio.sleep(1)
+        with pytest.raises(TryAgain) as caught:
+            await d.receive(wait_s=10)
+        assert caught.value.reason is Reason.OVERLOADED
+        assert await d.receive() == []
+        assert await asyncio.gather(*waiting) == [[], []]
 
     play(main())
 

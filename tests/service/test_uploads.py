@@ -11,7 +11,7 @@ from gateway.core.keys import FencingKey, Token
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.service.waits import Timing
-from gateway.stores.base import EventKind
+from gateway.stores.base import Event, EventKind
 from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
 
@@ -180,6 +180,43 @@ def test_an_overtaken_upload_is_not_aborted_while_its_complete_is_unsettled() ->
         r.upstream.faults = [Fault.LOST_DROPPED]
         await refusal(r.complete(upload_id, etag=etag))
         assert (await refusal(r.put(34, b"B"))).reason is Reason.HANDOVER_PENDING
+        await asyncio.sleep(100)
+        assert upload_id in r.upstream.uploads
+        await asyncio.sleep(250)
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
+async def seal(r, token: int) -> None:
+    """As a release, a completion or an operator does."""
+    await r.fences.seal(FencingKey("j"), Token(token), Event("j", EventKind.SEALED, token, token))
+
+
+def test_a_sealed_upload_is_refused_and_aborted_upstream() -> None:
+    """Its worker is done: no higher token need ever come for its parts to cost nothing any more."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        await seal(r, 33)
+        await asyncio.sleep(1)
+        assert r.upstream.uploads == {}
+        for call in (r.part(upload_id, b"more", number=2), r.complete(upload_id, etag=etag)):
+            assert (await refusal(call)).reason is Reason.SEALED
+
+    run(main())
+
+
+def test_a_sealed_upload_is_not_aborted_while_its_complete_is_unsettled() -> None:
+    """A release waits for nothing: the Complete may still land."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        r.upstream.faults = [Fault.LOST_DROPPED]
+        await refusal(r.complete(upload_id, etag=etag))
+        await seal(r, 33)
         await asyncio.sleep(100)
         assert upload_id in r.upstream.uploads
         await asyncio.sleep(250)

@@ -182,7 +182,9 @@ class JobCalls:
         )
         limited = ask.caller is not None and "*" not in ask.caller.keys
         deliveries = await self._jobs.deliveries.receive(queue, wish, partial(may_use, ask.caller) if limited else None)
-        return Received(jobs=[self._delivery(ask, one) for one in deliveries])
+        # An idempotency key may have come from another caller before.
+        mine = [one for one in deliveries if may_use(ask.caller, one.lease.key)]
+        return Received(jobs=[self._delivery(ask, one) for one in mine])
 
     def _delivery(self, ask: Ask, delivery: Delivery) -> DeliveryShown:
         job, lease = delivery.job, delivery.lease
