@@ -18,7 +18,12 @@ from tests.conftest import REGION
 from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, raw, rule, running, signed
 from tests.server.test_s3_stale import OLD, WAYS, Way
 
-RULES = (rule("renders/{job}/**", "{job}"), rule("loose/**", mode=Mode.OFF))
+RULES = (
+    rule("renders/{job}/**", "{job}"),
+    rule("loose/**", mode=Mode.OFF),
+    rule("watched/{job}/**", "{job}", Mode.OBSERVE),
+    rule("moving/**", rekey=True),
+)
 SESSIONS = Sessions()
 OTHER = Client(Credentials("OTHER", "other-secret"))
 
@@ -219,6 +224,28 @@ async def test_where_no_fence_applies(rig: Rig) -> None:
     """Mode off: as the client's own."""
     assert (await put(rig, "/b/loose/a", bound())).status == 200
     assert (await rig.ask("HEAD", "/b/loose/a")).header("x-fencing-object-token") is None
+
+
+async def test_mode_observe_tells_what_would_be_refused(rig: Rig) -> None:
+    """It counts under the lease's key and token, and refuses nothing: not a header that differs, not a stale one."""
+    target = "/b/watched/7/a"
+    for credentials, said, reason in (
+        (bound(), (), None),
+        (bound(), (("x-fencing-token", "35"),), "TokenInvalid"),
+        (bound("8"), (), "KeyMismatch"),
+        (bound(token=33), (), "StaleToken"),
+    ):
+        assert (await put(rig, target, credentials, *said)).status == 200
+        assert rig.record["reason"] == reason
+    fence = await rig.fence("7")
+    assert (fence.floor, fence.shadow_floor) == (0, 34)
+
+
+async def test_an_object_moves_to_the_leases_key_where_its_rule_lets_it(rig: Rig) -> None:
+    """`rekey`: the binding names the key of the next write, as a header would."""
+    for job in ("7", "8"):
+        answer = await put(rig, "/b/moving/a", bound(job))
+        assert (answer.status, answer.header("x-fencing-key")) == (200, job)
 
 
 # --- what is not good
