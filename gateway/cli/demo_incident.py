@@ -1,151 +1,179 @@
-"""The incident: a worker is frozen in the middle of its upload, another takes over, the first one wakes up."""
+"""The incident, twice: a worker is frozen in the middle of its upload, another takes over, the first one wakes up.
+
+Playing tells each step and answers what has come of it; whether that is what the story tells, `demo_verdict` judges.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import replace
 
-from gateway.cli import demo_worker
-from gateway.cli.demo_worker import FENCE_KEY, OBJECT, SIZE_BYTES, content
-from gateway.s3.sigv4 import Credentials
-from gateway.upstream import tied_exec
+from gateway.cli.control_client import ControlClient
+from gateway.cli.demo_gateway import QUEUE, DemoGateway
+from gateway.cli.demo_processes import DemoFault, Endpoint, WorkerProcess, workers
+from gateway.cli.demo_receiver import Receiver
+from gateway.cli.demo_verdict import Answer, WithGateway, WithoutGateway
+from gateway.cli.demo_worker import SIZE_BYTES, Task, content
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 
-A, B = 33, 34
-"""The tokens of the workers: B was given the lease after A's had run out."""
+JOB, OBJECT = "job-1", "job-1/out.mp4"
+SHORT_S, LONG_S = 2.0, 60.0
+"""How long a worker has for the job unless it is heard of: those who will fall silent, and the one who does the work
+however slow the machine is."""
 ANSWER_TIMEOUT_S = 10
+POLL_S = 0.05
 MIB = 1024 * 1024
+
+WITH, WITHOUT = "With the gateway", "Without the gateway: the same, straight to the store"
 
 Tell = Callable[[str, str], None]
 """Takes who did something, and what."""
 
 
-class DemoFault(Exception):
-    """Something did not go as the story tells; the message says what."""
+async def play_with_gateway(
+    gateway: DemoGateway, receiver: Receiver, begin: Callable[[str], None], tell: Tell
+) -> WithGateway:
+    """Play it before a gateway whose queue the job comes from. Raises `DemoFault` where it cannot go on, `Refused`,
+    `Unreachable`, `UpstreamLost`, `UpstreamNotReached`."""
+    s3 = gateway.s3
+    task = Task(s3.url, s3.bucket, control_url=gateway.control_url, queue=QUEUE, visibility_s=SHORT_S)
+    await _make_bucket(s3)
+    with ControlClient(gateway.control_url, "", None) as control:
+        async with workers("X", "A", "B") as (worker_x, worker_a, worker_b):
+            begin(f"{WITH}: a worker crashes")
+            await asyncio.to_thread(control.ask, "POST", f"/v1/queues/{QUEUE}/jobs", {"key": JOB})
+            tell("queue", f"holds one job, {JOB}: render {OBJECT}")
+            token_x, _ = await _take(worker_x, replace(task, pauses=True), tell)
+            sent = await _halfway(worker_x)
+            await worker_x.kill()
+            tell("worker X", f"is killed (SIGKILL) with {sent} sent. It renews its lease no more")
+            left_by_x = await _whose(s3)
+            tell("object", _shown(left_by_x))
 
+            begin(f"{WITH}: the next one pauses")
+            token_a, attempts_a = await _take(worker_a, replace(task, pauses=True, careless=True), tell)
+            await _freeze_halfway(worker_a, tell)
+            token_b, _ = await _take(worker_b, replace(task, visibility_s=LONG_S), tell)
+            upload_b = await _uploaded(worker_b, tell)
+            completion_b = await _completed(worker_b, "", tell)
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the workers write."""
+            begin(f"{WITH}: it wakes up, too late")
+            _wake(worker_a, tell)
+            late_upload = await _uploaded(worker_a, tell)
+            late_completion = await _completed(worker_a, ", all the same", tell)
+            await worker_a.report("stopped")
+            status_a = await worker_a.ended()
+            tell("worker A", f"notices that its lease is lost, and stops itself: exit status {status_a}")
 
-    url: str
-    credentials: Credentials
-    bucket: str
-
-
-async def play(endpoint: Endpoint, tell: Tell, *, fenced: bool) -> None:
-    """Play the incident. Raises `DemoFault` unless the late write is refused as stale (`fenced`), or wins."""
-    await _make_bucket(endpoint)
-    async with _worker(endpoint, A, "--report-halfway") as worker_a, _worker(endpoint, B) as worker_b:
-        _go_on(worker_a)
-        tell("worker A", f"begins to upload {OBJECT}, {SIZE_BYTES // MIB} MiB, with token {A}")
-        halfway = await _report(worker_a)
-        if "halfway" not in halfway:
-            raise DemoFault(f"worker A was answered before it was frozen: {_told(halfway)}")
-        worker_a.send_signal(signal.SIGSTOP)
-        # Waits in the pipe until worker A runs again.
-        _go_on(worker_a)
-        tell("worker A", f"is frozen (SIGSTOP) with {halfway['halfway'] // MIB} MiB sent; its lease runs out")
-        tell("worker B", f"takes over job {FENCE_KEY} with token {B}, and uploads its own")
-        _go_on(worker_b)
-        outcome_b = await _report(worker_b)
-        tell("worker B", f"is answered {_told(outcome_b)}")
-        worker_a.send_signal(signal.SIGCONT)
-        tell("worker A", "wakes up (SIGCONT), knows of nothing, and sends the rest")
-        outcome_a = await _report(worker_a)
-    tell("worker A", f"is answered {_told(outcome_a)}")
-    winner = await _whose(endpoint)
-    tell("object", f"holds what worker {winner} rendered, byte for byte")
-    _judge(outcome_a, outcome_b, winner, fenced=fenced)
-
-
-def _judge(outcome_a: dict[str, Any], outcome_b: dict[str, Any], winner: str, *, fenced: bool) -> None:
-    if outcome_b["status"] != 200:
-        raise DemoFault("worker B's write should have been accepted")
-    if fenced:
-        refusal = (outcome_a["status"], outcome_a.get("Code"), outcome_a.get("FencingReason"))
-        if refusal != (412, "PreconditionFailed", "StaleToken"):
-            raise DemoFault("worker A's write should have been refused: 412 PreconditionFailed, StaleToken")
-        if winner != "B":
-            raise DemoFault("the object should be worker B's")
-    elif (outcome_a["status"], winner) != (200, "A"):
-        raise DemoFault("worker A's late write should have won")
-
-
-def _told(outcome: dict[str, Any]) -> str:
-    if outcome.get("status") == 200:
-        return "200 OK"
-    told = f"{outcome.get('status')} {outcome.get('Code')}"
-    if reason := outcome.get("FencingReason"):
-        return f"{told}, {reason}: token {outcome.get('FencingToken')}, floor {outcome.get('FencingFloor')}"
-    return f"{told}: {outcome.get('Message')}"
-
-
-# --- the workers
-
-
-@asynccontextmanager
-async def tied_process(
-    *arguments: str, environ: dict[str, str], stdin: int | None = None, stderr: IO[bytes] | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python with its standard output in a pipe. It is killed when the context ends, and when we die."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", tied_exec.__file__, str(os.getpid()), sys.executable),
-        *arguments,
-        env=_environment() | environ,
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else stdin,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=stderr,
-        start_new_session=True,  # Ctrl-C is ours; we end what we started
+        begin(f"{WITH}: what is left")
+        winner = await _whose(s3)
+        tell("object", _shown(winner))
+        record = await asyncio.to_thread(control.ask, "GET", f"/v1/jobs/{JOB}")
+        completion = record["completion"] or {"token": 0, "holder": "nobody"}
+        completed_by = int(completion["token"])
+        tell("job", f"is {record['state']}: done with token {completed_by}, by {completion['holder']}")
+        if completed_by:
+            await receiver.first()
+            await _nothing_waits(control)
+        tell("receiver", f"has been told of {_counted(receiver.told)}")
+    return WithGateway(
+        tokens=(token_x, token_a, token_b),
+        attempts_a=attempts_a,
+        left_by_x=left_by_x,
+        upload_b=upload_b,
+        completion_b=completion_b,
+        late_upload=late_upload,
+        late_completion=late_completion,
+        status_a=status_a,
+        winner=winner,
+        completed_by=completed_by,
+        announced=tuple(receiver.told),
     )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what would turn the demonstration into somebody's own set-up."""
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "FENCING_GATEWAY_"))}
-    return kept | {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+async def play_without_gateway(store: Endpoint, begin: Callable[[str], None], tell: Tell) -> WithoutGateway:
+    """Play it straight to a store. Raises as `play_with_gateway` does."""
+    begin(WITHOUT)
+    await _make_bucket(store)
+    pair = store.credentials
+    task = Task(store.url, store.bucket, False, OBJECT, pair.access_key, pair.secret_key)
+    async with workers("A", "B") as (worker_a, worker_b):
+        tell("worker A", f"has been given a lease on {JOB} by some lock service. It begins to upload")
+        worker_a.begin(replace(task, pauses=True))
+        await _freeze_halfway(worker_a, tell)
+        tell("worker B", "is given the lease when that of A has run out. It begins to upload")
+        worker_b.begin(task)
+        upload_b = await _uploaded(worker_b, tell)
+        _wake(worker_a, tell)
+        late_upload = await _uploaded(worker_a, tell)
+    winner = await _whose(store)
+    tell("object", _shown(winner))
+    return WithoutGateway(upload_b, late_upload, winner)
 
 
-@asynccontextmanager
-async def _worker(endpoint: Endpoint, token: int, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    pair = endpoint.credentials
-    async with tied_process(
-        *("-P", demo_worker.__file__, endpoint.url, endpoint.bucket, str(token), *flags),
-        environ={"AWS_ACCESS_KEY_ID": pair.access_key, "AWS_SECRET_ACCESS_KEY": pair.secret_key},
-        stdin=asyncio.subprocess.PIPE,
-    ) as process:
-        yield process
+# --- what workers do, and what is done to them
 
 
-def _go_on(process: asyncio.subprocess.Process) -> None:
-    """Let a worker begin, or go on."""
-    assert process.stdin is not None
-    process.stdin.write(b"\n")
+async def _take(worker: WorkerProcess, task: Task, tell: Tell) -> tuple[int, int]:
+    """The next job; its token and attempt."""
+    worker.begin(task)
+    told = await worker.report("job")
+    token, attempts = told["token"], told["attempts"]
+    how = (
+        f"a lease of {task.visibility_s:g} s" if attempts == 1 else f"attempt {attempts}, since that lease has run out"
+    )
+    tell(f"worker {worker.name}", f"takes {JOB}, {how}: token {token}. It begins to upload")
+    return token, attempts
 
 
-async def _report(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise DemoFault("a worker ended without saying how its upload went")
-    told: dict[str, Any] = json.loads(line)
-    return told
+async def _halfway(worker: WorkerProcess) -> str:
+    """How much it has sent by then."""
+    told = await worker.report("halfway")
+    return f"{told['sent_bytes'] // MIB} of {SIZE_BYTES // MIB} MiB"
+
+
+async def _freeze_halfway(worker: WorkerProcess, tell: Tell) -> None:
+    sent = await _halfway(worker)
+    await worker.freeze()
+    tell(f"worker {worker.name}", f"is frozen (SIGSTOP) with {sent} sent. It renews its lease no more")
+
+
+def _wake(worker: WorkerProcess, tell: Tell) -> None:
+    worker.go_on()
+    worker.wake()
+    tell(f"worker {worker.name}", "wakes up (SIGCONT), knows of nothing, and sends the rest")
+
+
+async def _uploaded(worker: WorkerProcess, tell: Tell) -> Answer:
+    answer = Answer(**await worker.report("upload"))
+    tell(f"worker {worker.name}", f"has sent all of it, and is answered {answer}")
+    return answer
+
+
+async def _completed(worker: WorkerProcess, how: str, tell: Tell) -> Answer:
+    answer = Answer(**await worker.report("completion"))
+    tell(f"worker {worker.name}", f"reports the job as done{how}, and is answered {answer}")
+    return answer
+
+
+# --- the receiver
+
+
+async def _nothing_waits(control: ControlClient) -> None:
+    """Returns when every announcement that there is has been taken."""
+    while True:
+        webhooks = await asyncio.to_thread(control.webhooks)
+        if not any(webhook["waiting"] for webhook in webhooks):
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _counted(told: list[str]) -> str:
+    return f"{len(told)} completion{'' if len(told) == 1 else 's'}, though two were reported: {', '.join(told)}"
 
 
 # --- the object
@@ -174,12 +202,22 @@ async def _make_bucket(endpoint: Endpoint) -> None:
             raise DemoFault(f"the bucket {endpoint.bucket} could not be made: {answer.status}")
 
 
-async def _whose(endpoint: Endpoint) -> str:
-    """The worker whose bytes the object holds."""
+async def _whose(endpoint: Endpoint) -> str | None:
+    """The worker whose bytes the object holds; None if there is no object."""
     async with _client(endpoint) as client:
         answer = await client.read(UpstreamRequest("GET", endpoint.bucket, OBJECT, "", ()))
         body = await answer.read(2 * SIZE_BYTES)
-    for name, token in (("A", A), ("B", B)):
-        if body == content(token):
+    if answer.status == 404:
+        return None
+    for name in ("X", "A", "B"):
+        if body == content(name):
             return name
-    raise DemoFault(f"the object is neither worker's: {answer.status}, {len(body)} bytes")
+    raise DemoFault(f"the object is no worker's: {answer.status}, {len(body)} bytes")
+
+
+def _shown(name: str | None) -> str:
+    return (
+        "is not there: half an upload shows nothing"
+        if name is None
+        else f"is what worker {name} rendered, byte for byte"
+    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gateway.cli import demo_incident
 from gateway.cli.demo import Timeline
-from gateway.cli.demo_incident import A, B, Endpoint, play
+from gateway.cli.demo_gateway import DemoGateway
+from gateway.cli.demo_processes import Endpoint
 from gateway.cli.demo_worker import SIZE_BYTES
 from gateway.s3.sigv4 import Credentials
 from tests.docs.pages import PAGES, ROOT, blocks, name_of
@@ -34,46 +35,59 @@ async def test_the_timeline_is_the_demonstrations(
 ) -> None:
     """The README's timeline has the lines that the demonstration tells when all goes as told; the times are its own."""
     (shown,) = [block.text for block in blocks(README) if "SIGSTOP" in block.text]
-    timeline = Timeline(silent=False)
-    for part in ("With the gateway", "Without the gateway: the same, straight to the store"):
-        timeline.begin(part)
-        await tell(monkeypatch, timeline, fenced=part == "With the gateway")
+    await tell(monkeypatch, Timeline(silent=False))
     told = capsys.readouterr().out.splitlines()
     assert [untimed(line) for line in shown.splitlines() if line] == [untimed(line) for line in told if line]
     times = [float(at) for at in re.findall(r"^ +(\d+\.\d\d) s ", shown, re.MULTILINE)]
     assert times == sorted(times)
-    assert len(times) == len(told) - 4  # two heads, each below an empty line
+    assert len(times) == sum(" s  " in line for line in told)
 
 
 def untimed(line: str) -> str:
     return re.sub(r"^ *\d+\.\d\d s ", "AT ", line)
 
 
-async def tell(monkeypatch: pytest.MonkeyPatch, timeline: Timeline, *, fenced: bool) -> None:
-    """Play the incident with workers that only report what real ones do."""
-    accepted = {"status": 200}
-    refused = {
-        "status": 412,
-        "Code": "PreconditionFailed",
-        "FencingReason": "StaleToken",
-        "FencingToken": str(A),
-        "FencingFloor": str(B),
-    }
-    reports = iter([{"halfway": SIZE_BYTES // 2}, accepted, refused if fenced else accepted])
-
-    @asynccontextmanager
-    async def worker(*_: object) -> AsyncIterator[Mock]:
-        yield Mock()
-
-    async def nothing(*_: object) -> None:
-        pass
-
-    async def report(*_: object) -> dict[str, Any]:
-        return next(reports)
-
-    async def whose(*_: object) -> str:
-        return "B" if fenced else "A"
-
-    for name, stand_in in (("_worker", worker), ("_make_bucket", nothing), ("_report", report), ("_whose", whose)):
+async def tell(monkeypatch: pytest.MonkeyPatch, timeline: Timeline) -> None:
+    """Play both parts with workers, a gateway and a receiver that only say what real ones do."""
+    receiver = Mock(told=["completed:job-1:3"], first=AsyncMock())
+    record = {"state": "completed", "completion": {"token": 3, "holder": "worker B"}}
+    control = Mock(ask=Mock(return_value=record), webhooks=Mock(return_value=[{"waiting": 0}]))
+    whose = AsyncMock(side_effect=[None, "B", "A"])
+    for name, stand_in in (("workers", crew), ("_make_bucket", AsyncMock()), ("_whose", whose)):
         monkeypatch.setattr(demo_incident, name, stand_in)
-    await play(Endpoint("http://127.0.0.1:1", Credentials("a", "s"), "renders"), timeline.tell, fenced=fenced)
+    monkeypatch.setattr(demo_incident, "ControlClient", lambda *_: nullcontext(control))
+    endpoint = Endpoint("http://127.0.0.1:1", Credentials("a", "s"), "renders")
+    gateway = DemoGateway(endpoint, "http://127.0.0.1:1")
+    outcome = await demo_incident.play_with_gateway(gateway, receiver, timeline.begin, timeline.tell)
+    assert outcome.faults() == []
+    assert (await demo_incident.play_without_gateway(endpoint, timeline.begin, timeline.tell)).faults() == []
+
+
+@asynccontextmanager
+async def crew(*names: str) -> AsyncIterator[list[Mock]]:
+    """Three workers with the gateway, two without."""
+    done = {"status": 200}
+    late = {"status": 412, "code": "PreconditionFailed", "reason": "StaleToken", "token": "2", "floor": "3"}
+    a_job, half = ("job", {"token": 2, "attempts": 2}), ("halfway", {"sent_bytes": SIZE_BYTES // 2})
+    says = {
+        "X": [("job", {"token": 1, "attempts": 1}), half],
+        "A": [a_job, half, ("upload", late), ("completion", {"status": 409, "reason": "completed", "token": 3})],
+        "B": [("job", {"token": 3, "attempts": 3}), ("upload", done), ("completion", done)],
+    }
+    says["A"].append(("stopped", {}))
+    if "X" not in names:
+        says = {"A": [half, ("upload", done)], "B": [("upload", done)]}
+    yield [worker(name, says[name]) for name in names]
+
+
+def worker(name: str, says: list[tuple[str, dict[str, Any]]]) -> Mock:
+    left = iter(says)
+
+    async def report(what: str) -> dict[str, Any]:
+        said, facts = next(left)
+        assert said == what
+        return facts
+
+    one = Mock(report=report, freeze=AsyncMock(), kill=AsyncMock(), ended=AsyncMock(return_value=1))
+    one.name = name
+    return one
