@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
-from gateway.core.errors import FenceError, Malformed, Reason, Refused
-from gateway.core.gate import Gate
+from gateway.core.errors import Refused
 from gateway.core.keys import FencingKey, Token
-from gateway.core.lease import UNCAPPED, Caps, Term, next_token
-from gateway.service.alarms import Alarms
+from gateway.core.lease import UNCAPPED, Caps, Term
 from gateway.service.fences import Fences
-from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, Lost, Repeated
+from gateway.service.holdings import Holdings
+from gateway.service.lease_errors import Capped, Held, Lost, Repeated
 from gateway.service.lines import HeldLease, Line, Lines
 from gateway.service.refusals import store_unavailable
 from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, StoreUnavailable
@@ -100,22 +98,19 @@ class Leases:
         self._terms = terms
         self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._lines = Lines(self._clock, terms.lock_delay_s, terms.max_waiting)
+        self._holdings = Holdings(fences, self._lines, terms.caps)
         self._asked: dict[tuple[FencingKey, str], _Asked] = {}
-        self._alarms = Alarms(self._clock, self._look)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._forget_timer: asyncio.TimerHandle | None = None
-        self._started_at = -math.inf
-        self.counts: Counter[str] = Counter()
+        self.counts = self._holdings.counts
         """How often each of `LEASE_EVENTS` has happened."""
-        self.on_end: list[OnEnd] = []
+        self.on_end = self._holdings.on_end
         """Told, with key and token, of leases that end otherwise than by a call to `end`: EXPIRED (the holder may still
         renew it), LAPSED (he was never told of it), RELEASED, RAISED or SEALED (an operator, or an object with a higher
         token)."""
-        fences.on_overtaken = self._overtaken
 
     async def start(self) -> None:
         """From now on every lease that the store knows has its full time."""
-        self._started_at = self._clock.monotonic()
+        self._holdings.started_at = self._clock.monotonic()
         self._forget_later()
 
     def drain(self) -> None:
@@ -125,12 +120,9 @@ class Leases:
     async def stop(self) -> None:
         """After that nothing is watched."""
         self.drain()
-        self._alarms.stop()
         if self._forget_timer is not None:
             self._forget_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._holdings.stop()
 
     @property
     def held(self) -> int:
@@ -167,7 +159,7 @@ class Leases:
             wanted = _Wanted(holder, ttl_s, f"key:{idempotency_key}", scope, request_id, self._store.grant)
             task = asyncio.create_task(self._acquire(key, wanted, deadline))
             asked = self._asked[key, idempotency_key] = _Asked(task, holder, ttl_s)
-            task.add_done_callback(lambda done: self._answered((key, idempotency_key), done))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who waited has been told
         elif (asked.holder, asked.ttl_s) != (holder, ttl_s):
             raise Repeated(key)
         asked.callers += 1
@@ -177,11 +169,8 @@ class Leases:
             asked.callers -= 1
             if not asked.callers:
                 asked.task.cancel()
-
-    def _answered(self, this: tuple[FencingKey, str], task: asyncio.Task[Lease]) -> None:
-        self._asked.pop(this, None)
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told; nobody may have
+                if self._asked.get((key, idempotency_key)) is asked:
+                    del self._asked[key, idempotency_key]
 
     async def _acquire(self, key: FencingKey, wanted: _Wanted, deadline: float) -> Lease:
         with self._lines.at(key) as line:
@@ -195,7 +184,7 @@ class Leases:
         assert wanted.repeatable is not None
         await self._lines.decided(line)
         fence = await self._fences.state(line.key)
-        held = line.held if line.held is not None or line.deciding else self._see(line, fence)
+        held = line.held if line.held is not None or line.deciding else self._holdings.see(line, fence)
         if held is not None and held.grant_id == wanted.grant_id:
             if (held.holder, held.ttl_s) != (wanted.holder, wanted.ttl_s):
                 raise Repeated(line.key)
@@ -205,7 +194,7 @@ class Leases:
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
         if token:
-            raise self._lost(line.key, Token(token), await self._fences.state(line.key))
+            raise self._holdings.lost(line.key, Token(token), await self._fences.state(line.key))
         return None
 
     async def take(
@@ -220,11 +209,14 @@ class Leases:
         request_id: str = "",
     ) -> Token:
         """Have `call` grant the key, if it is free and nobody waits for it: for who has more to write in that very
-        transaction. The lease is pending until `confirm`. Raises `Held`, `Completed`, `Exhausted`, `TryAgain`."""
+        transaction. The lease is pending until `confirm`, and lapses if that is not called within its time. Raises
+        `Held`, `Completed`, `Exhausted`, `TryAgain`."""
         scope = ("", "") if repeatable else None
         wanted = _Wanted(holder, ttl_s, grant_id, scope, request_id, call)
         with self._lines.at(key) as line:
-            return (await self._in_turn(line, wanted, -math.inf)).token
+            held = await self._in_turn(line, wanted, -math.inf)
+            self._holdings.pend(held, ttl_s)
+            return held.token
 
     async def confirm(
         self, key: FencingKey, token: Token, *, wait_s: float | None = None, request_id: str = ""
@@ -232,7 +224,7 @@ class Leases:
         """Await the hand-over to a lease that `take` has granted, at most `wait_s` in place of `handover_wait_s`; then
         its time begins. Raises `Lost`, `TryAgain` (HandoverPending: confirm it again)."""
         with self._lines.at(key) as line:
-            return await self._confirm(line, await self._owned(line, token), request_id, wait_s)
+            return await self._confirm(line, await self._holdings.owned(line, token), request_id, wait_s)
 
     async def _in_turn(self, line: Line, wanted: _Wanted, deadline: float) -> HeldLease:
         try:
@@ -258,7 +250,7 @@ class Leases:
                 event = Event(line.key, EventKind.GRANTED, 0, instead_of, told, wanted.request_id)
                 granted = await self._fences.grant(line.key, lambda: wanted.call(line.key, lease, event))
                 if not granted.token:
-                    self._see(line, granted.fence)
+                    self._holdings.see(line, granted.fence)
                     return None
                 repeatable = wanted.repeatable is not None
                 line.held = HeldLease(
@@ -274,29 +266,7 @@ class Leases:
     def _taken_for_nobody(self, line: Line, task: asyncio.Task[HeldLease | None]) -> None:
         """The caller has gone while the store granted him the key."""
         if not task.cancelled() and task.exception() is None and (held := task.result()) is not None:
-            self._pend(line, held)
-
-    def _see(self, line: Line, fence: Fence) -> HeldLease | None:
-        """What the store knows of the key's lease, from now on in `line`. Raises `Completed`, `Exhausted`."""
-        grant = fence.held
-        if fence.completed_token:
-            raise Completed(line.key, Token(fence.completed_token))
-        if grant is None:
-            line.held = None
-            if next_token(fence.floor, self._store.authority.generation) is None:
-                raise Exhausted(line.key)
-        elif line.held is None or line.held.token != grant.token:
-            # Granted by an earlier run, or long ago and run out since: either way it has had its time by then.
-            began_at = self._clock.monotonic() - max(0.0, self._clock.wall() - grant.at)
-            term = Term(grant.ttl_s, began_at, self._started_at + grant.ttl_s)
-            line.held = HeldLease(
-                line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, repeatable=True, term=term
-            )
-            if term.left_s(self._clock.monotonic()) == 0:
-                line.held.told = line.held.forgettable = True
-            else:
-                self._watch(line.held, term.expires_at)
-        return line.held
+            self._holdings.pend(held)
 
     async def _confirm(self, line: Line, held: HeldLease, request_id: str, wait_s: float | None) -> Lease:
         """Await the hand-over; begin the lease's time. One that has run out is renewed by being asked for again."""
@@ -305,27 +275,21 @@ class Leases:
             live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id, wait_s=wait_s)
             self._fences.unpin(live)
         except Refused:
-            self._over(held)
-            raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
+            self._holdings.over(held)
+            raise self._holdings.lost(held.key, held.token, await self._fences.state(held.key)) from None
         except BaseException:
             if held.askers == 1:
-                self._pend(line, held)
+                self._holdings.pend(held)
             raise
         finally:
             held.askers -= 1
         now = self._clock.monotonic()
         if held.term is None:
             held.term = Term(held.ttl_s, now, now + held.ttl_s)
-            self._watch(held, held.term.expires_at)
+            self._holdings.watch(held, held.term.expires_at)
         elif held.term.left_s(now) == 0:
             return self._renewed(held, None)
         return self._lease(held, now)
-
-    def _pend(self, line: Line, held: HeldLease) -> None:
-        """Nobody waits for the hand-over of a pending grant any more: it lapses unless it is asked for again."""
-        if held.term is None and line.held is held:
-            held.lapses_at = self._clock.monotonic() + (held.ttl_s if held.repeatable else 0.0)
-            self._watch(held, held.lapses_at)
 
     # --- renew and give up ----------------------------------------------------------------------------------
 
@@ -339,7 +303,7 @@ class Leases:
                 return self._renewed(held, ttl_s)
         with self._lines.at(key) as line:
             try:
-                held = await self._owned(line, token)
+                held = await self._holdings.owned(line, token)
                 if held.term is None:
                     return await self._confirm(line, held, request_id, None)
             except Lost:
@@ -355,7 +319,7 @@ class Leases:
             raise Capped(held.key, held.token, held.term.left_s(now))
         held.term, held.told, held.forgettable = term, False, False
         if not held.watched:
-            self._watch(held, term.expires_at)
+            self._holdings.watch(held, term.expires_at)
         self.counts["renewed"] += 1
         return self._lease(held, now)
 
@@ -364,9 +328,9 @@ class Leases:
         (TokenNotIssued), `TryAgain`."""
         with self._lines.at(key) as line:
             try:
-                held = await self._owned(line, token)
+                held = await self._holdings.owned(line, token)
                 event = Event(key, EventKind.RELEASED, token, token, held.holder, request_id)
-                await self._end(held, lambda: self._store.seal(key, token, event))
+                await self._holdings.end(held, lambda: self._store.seal(key, token, event))
             except Lost as lost:
                 if lost.sealed:
                     return
@@ -374,44 +338,19 @@ class Leases:
                 raise
         self.counts["released"] += 1
         self._log.info("lease-released", fence_key=key, token=token)
-        self._tell_end(held, EventKind.RELEASED)
+        self._holdings.tell_end(held, EventKind.RELEASED)
 
     async def require_held(self, key: FencingKey, token: Token) -> None:
         """Does nothing where that lease is held, or has run out and nobody has taken it over. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`."""
         with self._lines.at(key) as line:
-            await self._owned(line, token)
+            await self._holdings.owned(line, token)
 
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the token of a lease, with whatever belongs to that, in the store. Raises `Lost`,
         `Malformed` (TokenNotIssued), `TryAgain`, and what `call` does."""
         with self._lines.at(key) as line:
-            return await self._end(await self._owned(line, token), call)
-
-    async def _end(self, held: HeldLease, call: Callable[[], Awaitable[Fence]]) -> Fence:
-        held.ending = True
-        try:
-            return await self._fences.end(held.key, held.token, call)
-        except Refused:
-            self._over(held)
-            raise self._lost(held.key, held.token, await self._fences.state(held.key)) from None
-        finally:
-            held.ending = False
-
-    async def _owned(self, line: Line, token: Token) -> HeldLease:
-        """The lease of `token`, once nobody is about to take it over. Raises `Lost`, `Malformed`, `TryAgain`."""
-        while True:
-            await self._lines.decided(line)
-            if line.held is not None and line.held.token == token:
-                return line.held
-            fence = await self._fences.state(line.key)
-            if line.deciding:
-                continue
-            if token > fence.granted_token:
-                raise _never_granted(line.key, token, fence)
-            if fence.held is None or fence.held.token != token:
-                raise self._lost(line.key, token, fence)
-            self._see(line, fence)
+            return await self._holdings.end(await self._holdings.owned(line, token), call)
 
     # --- look -----------------------------------------------------------------------------------------------
 
@@ -424,7 +363,7 @@ class Leases:
                 if fence.held is None or fence.completed_token:
                     return None
                 if not line.deciding:
-                    self._see(line, fence)
+                    self._holdings.see(line, fence)
             return None if line.held is None else self._lease(line.held, self._clock.monotonic())
 
     async def listed(self, after: str | None, limit: int, prefix: str = "") -> list[Lease]:
@@ -434,7 +373,7 @@ class Leases:
             line = self._lines.get(FencingKey(fence.key))
             grant = fence.held
             assert grant is not None
-            left_s, pending = max(0.0, self._started_at + grant.ttl_s - now), False
+            left_s, pending = max(0.0, self._holdings.started_at + grant.ttl_s - now), False
             if line is not None and line.held is not None and line.held.token == grant.token:
                 left_s, pending = line.held.left_s(now), line.held.term is None
             key, token = FencingKey(fence.key), Token(grant.token)
@@ -444,99 +383,13 @@ class Leases:
     def _lease(self, held: HeldLease, now: float) -> Lease:
         return Lease(held.key, held.token, held.holder, held.ttl_s, held.left_s(now), held.term is None)
 
-    def _lost(self, key: FencingKey, token: Token, fence: Fence) -> Lost:
-        return Lost(key, token, fence.floor, sealed=token == fence.floor == fence.sealed_token)
-
-    # --- ends -----------------------------------------------------------------------------------------------
-
-    def _overtaken(self, gate: Gate) -> None:
-        """A floor has risen, or its token has been sealed."""
-        line = self._lines.get(gate.key)
-        held = None if line is None else line.held
-        if line is None or held is None or (held.token == gate.floor != gate.sealed_token):
-            return
-        line.held = None
-        line.stir()
-        self._lines.tidy(line)
-        if not line.deciding and not held.ending:
-            self._tell_end(held, EventKind.SEALED if held.token == gate.floor else EventKind.RAISED)
-
-    def _over(self, held: HeldLease) -> None:
-        """A lease turns out to be lost: the floor had risen above it by the time the store had told of its grant."""
-        line = self._lines.get(held.key)
-        if line is not None and line.held is held:
-            line.held = None
-            line.stir()
-            self._lines.tidy(line)
-            self._tell_end(held, EventKind.RAISED)
-
-    def _tell_end(self, held: HeldLease, how: EventKind) -> None:
-        for tell in self.on_end:
-            tell(held.key, held.token, how)
-
-    def _watch(self, held: HeldLease, at: float) -> None:
-        """Look after a lease at that moment. One that is looked after before its end is found to last longer then."""
-        held.watched = True
-        self._alarms.set(at, held)
-
-    def _look(self, held: HeldLease) -> None:
-        """Deal with a lease that was to be looked after by now."""
-        held.watched = False
-        line = self._lines.get(held.key)
-        if line is not None and line.held is held:
-            self._look_at(line, held, self._clock.monotonic())
-
-    def _look_at(self, line: Line, held: HeldLease, now: float) -> None:
-        ends_at = held.ends_at()
-        if ends_at > now:
-            if ends_at < math.inf:
-                self._watch(held, ends_at)
-        elif held.term is None:
-            self._spawn(self._lapse(line.key, held))
-        elif not held.told:
-            held.told = True
-            self.counts["expired"] += 1
-            self._store.record(Event(held.key, EventKind.EXPIRED, held.token, held.token, held.holder))
-            self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
-            line.stir()
-            self._tell_end(held, EventKind.EXPIRED)
-            if self._terms.caps.max_renewals is None:  # these are counted here alone
-                self._watch(held, max(self._lines.free_at(line), held.term.expires_at + held.ttl_s))
-        else:
-            held.forgettable = True
-            self._lines.tidy(line)
-
-    async def _lapse(self, key: FencingKey, held: HeldLease) -> None:
-        with self._lines.at(key) as line:
-            if line.held is not held or held.term is not None or held.askers:
-                return
-            event = Event(key, EventKind.LAPSED, held.token, held.token, held.holder)
-            held.ending = True
-            try:
-                await self._fences.end(key, held.token, lambda: self._store.seal(key, held.token, event))
-            except Refused:
-                self._over(held)
-                return
-            except FenceError:
-                held.ending = False
-                self._watch(held, self._clock.monotonic() + AGAIN_S)
-                return
-        self.counts["lapsed"] += 1
-        self._log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
-        self._tell_end(held, EventKind.LAPSED)
-
     # --- inside ---------------------------------------------------------------------------------------------
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _forget_later(self) -> None:
         self._forget_timer = asyncio.get_running_loop().call_later(FORGET_EVERY_S, self._forget)
 
     def _forget(self) -> None:
-        self._spawn(self._forget_repeatable())
+        self._holdings.spawn(self._forget_repeatable())
         self._forget_later()
 
     async def _forget_repeatable(self) -> None:
@@ -544,14 +397,3 @@ class Leases:
             await self._store.forget_grants(self._clock.wall() - KEPT_S)
         except StoreUnavailable as error:
             self._log.warning("leases-not-forgotten", reason=str(error))
-
-
-def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:
-    return Malformed(
-        Reason.TOKEN_NOT_ISSUED,
-        f"No lease of {key!r} has been granted with token {token}; the highest was {fence.granted_token}.",
-        key=key,
-        token=token,
-        floor=fence.floor,
-        argument=("token", str(token)),
-    )

@@ -808,6 +808,39 @@ def test_a_store_that_fails_grants_nothing_and_loses_nothing() -> None:
     play(main())
 
 
+def test_a_call_that_is_repeated_while_the_first_goes_away_is_answered() -> None:
+    """The connection broke while it waited in line; the same call is there again before the end of the first."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        gone = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=50))
+        await later(1)
+        gone.cancel()
+        await asyncio.sleep(0)
+        again = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=50))
+        await later(1)
+        await d.leases.release(J, first.token)
+        assert (await again).token == 2
+
+    play(main())
+
+
+def test_a_grant_that_nobody_confirms_lapses() -> None:
+    """Whoever took the key with more in the same transaction, and failed before its hand-over."""
+
+    async def main() -> None:
+        d = await desk()
+        token = await d.leases.take(J, "A", 30, grant_id="x", call=d.store.grant)
+        await later(29)
+        assert isinstance(await refused(d.acquire("B")), Held)
+        await later(2)
+        assert d.ends == [("j", token, EventKind.LAPSED)]
+        assert (await d.acquire("B")).token == token + 1
+
+    play(main())
+
+
 def test_what_calls_were_answered_is_kept_for_a_day() -> None:
     """After that the same idempotency key names another call."""
 
