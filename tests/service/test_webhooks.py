@@ -19,6 +19,7 @@ import structlog
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
+from gateway.service import courier
 from gateway.service.courier import FAILURES_UNTIL_DOWN, NotTaken, Pace
 from gateway.service.webhooks import MAX_BEHIND_REFUSALS, Answer, Webhook, Webhooks, judge, signed
 from gateway.stores.base import Event, EventKind, StoreUnavailable
@@ -547,6 +548,41 @@ async def test_of_too_many_the_oldest_are_given_up() -> None:
         for key in range(3):
             assert it.receiver.of(f"job-{key}") == sorted(it.receiver.of(f"job-{key}"))
         assert await it.store.outbox.backlogs() == []
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keys at hand, read in small pages."""
+    monkeypatch.setattr(courier, "MAX_HEADS", 10)
+    monkeypatch.setattr(courier, "PAGE", 4)
+
+
+@virtually
+async def test_keys_at_hand_are_bounded(small: None) -> None:
+    """Memory does not grow with what waits. Beyond the bound keys wait for one of those at hand; none is forgotten."""
+    async with desk() as it:
+        it.receiver.sick = {f"bad-{number}": Answer(500) for number in range(9)}
+        for token in (1, 2, 3):
+            for number in range(9):
+                await it.raises(f"bad-{number}", token)
+            for number in range(40):
+                await it.raises(f"job-{number}", token)
+        await it.until(lambda: it.courier.waiting == 27)
+        assert it.courier.held_up == 9
+        it.receiver.sick["job-0"] = DOWN
+        await it.raises("job-0", 4)
+        await asyncio.sleep(60)
+        assert len(it.receiver.attempts("job-0")) > 3
+        await it.raises("late", 1)
+        await asyncio.sleep(600)
+        assert it.receiver.of("late") == []
+        it.receiver.sick.clear()
+        await it.until(lambda: it.courier.waiting == 0)
+        for number in range(9):
+            assert it.receiver.of(f"bad-{number}") == [1, 2, 3]
+        for number in range(1, 40):
+            assert it.receiver.of(f"job-{number}") == [1, 2, 3]
+        assert (it.receiver.of("job-0"), it.receiver.of("late")) == ([1, 2, 3, 4], [1])
 
 
 @virtually
