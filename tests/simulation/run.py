@@ -130,8 +130,8 @@ class Simulation:
         return gateway
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Whatever ends in the loop's own hands is a fault, but for a raise or a completion that failed after its caller
-        had gone."""
+        """Whatever ends in the loop's own hands is a fault, but for a raise or a completion that failed after its
+        caller had gone."""
         error = context.get("exception") or AssertionError(context["message"])
         if not isinstance(error, FenceError | JobError):
             self.broken.append(_breakage(error))
