@@ -6,10 +6,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from tests.checker.attempts import CHANGES_OBJECTS, Index
+from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
 from tests.checker.evidence import Moment, begins
-from tests.checker.history import Ruled
-from tests.checker.rules import Violation
+from tests.checker.history import Fault, Ruled
+from tests.checker.rules import DATABASE_LOST, Violation
 
 
 def judge_rulers(index: Index) -> Iterator[Violation]:
@@ -33,6 +33,7 @@ def judge_rulers(index: Index) -> Iterator[Violation]:
 def judge_generations(index: Index) -> Iterator[Violation]:
     """R10: a database that has taken a bucket over grants tokens above all that were granted before."""
     changes = _changes_of_ruler(index)
+    lost = [line.at[1] for line in index.lines if isinstance(line, Fault) and line.kind == DATABASE_LOST]
     grants = [a for a in index.attempts.values() if a.fenced and a.applied and a.call.operation == "grant"]
     for later in grants:
         assert later.answer is not None
@@ -41,10 +42,16 @@ def judge_generations(index: Index) -> Iterator[Violation]:
             if earlier.call.key != later.call.key or earlier.answer.token < later.answer.token:
                 continue
             answered, asked = earlier.answer.at[1], later.call.at[0]
-            between = [number for at, number in changes if answered < at < asked]
+            between = [number for at, number in changes if answered < at < asked and not _any(lost, at, later)]
             if between:
                 text = f"{later.answer.token} is granted of {later.call.key!r} after {earlier.answer.token}"
                 yield Violation("R10", text, (earlier.answer_number, between[-1], later.number, later.answer_number))
+
+
+def _any(lost: list[float], since: float, grant: Attempt) -> bool:
+    """Whether a database was lost meanwhile: the next one has not taken the bucket over yet."""
+    assert grant.answer is not None
+    return any(since <= at <= grant.answer.at[1] for at in lost)
 
 
 def _changes_of_ruler(index: Index) -> list[Moment]:
