@@ -106,7 +106,8 @@ class WorkerProcess:
         self._send(signal.SIGSTOP)
         pid, flags = self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT
         with contextlib.suppress(ChildProcessError):  # it has ended, and has been waited for
-            if (await asyncio.to_thread(os.waitid, os.P_PID, pid, flags)).si_code == os.CLD_STOPPED:
+            seen = await asyncio.to_thread(os.waitid, os.P_PID, pid, flags)
+            if seen is not None and seen.si_code == os.CLD_STOPPED:
                 return
         raise DemoFault(f"worker {self.name} ended before it could be frozen")
 
