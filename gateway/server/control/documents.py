@@ -45,7 +45,7 @@ MAX_REASON_CHARACTERS = 500
 CONTROLS = r"\u0000-\u001f\u007f-\u009f"
 NO_CONTROL = f"[^{CONTROLS}]"
 """A character for people: what goes into logs must not move their terminals."""
-_DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
+_DIGITS = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0+)?", re.ASCII)
 
 
 _TAKE_NULL: tuple[object, ...] = (JsonValue,)
@@ -232,8 +232,8 @@ ReasonGiven = TypeAliasType(
 
 
 def _read(text: object) -> object:
-    """What a query writes in digits; anything else stays text, which is no number."""
-    return int(text) if isinstance(text, str) and _DIGITS.fullmatch(text) else text
+    """What a query writes in digits, 5.0 as in a body; anything else stays text, which is no number."""
+    return int(found[1]) if isinstance(text, str) and (found := _DIGITS.fullmatch(text)) else text
 
 
 DIGITS = BeforeValidator(_read)

@@ -61,6 +61,7 @@ async def test_a_number_is_a_number(listener: Listener) -> None:
     body = b'{"token": 5.0}'
     assert await listener.post("/v1/fences/k/check", body) == (200, {"key": "k", "token": 5, "floor": 5})
     assert (await listener.post("/v1/fences/k/check", {"token": 2.0**53 - 1}))[1]["floor"] == 2**53 - 1
+    assert (await listener.get("/v1/fences?limit=1.0"))[1]["next"] == "k"
 
 
 @pytest.mark.parametrize("token", [0, -1, 2**63, 1.5, 2.0**53, 1e300, True, None, "", "01", "+1", " 1", "１", [1], {}])
