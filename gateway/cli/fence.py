@@ -173,9 +173,23 @@ def floor_facts(answer: Json) -> list[tuple[str, str]]:
         ("Completed floor", completed),
         ("Sealed", sealed),
     ]
+    if answer["lease"] is not None:
+        facts.append(("Held by", _lease(answer["lease"])))
     if answer["shadow_floor"]:
         facts.append(("Shadow floor", f"{answer['shadow_floor']} (what mode observe would have made the floor)"))
     return facts
+
+
+def _lease(lease: Json) -> str:
+    """Who holds the lease, and how long."""
+    left_s = lease["expires_in_s"]
+    if lease["pending"]:
+        left = "its hand-over is pending"
+    elif left_s > 0:
+        left = f"{left_s:.0f} s more, unless it is renewed"
+    else:
+        left = "it has run out, and nobody has taken over"
+    return f"{lease['holder']}: {left}"
 
 
 def _print_fences(fences: list[Json]) -> None:

@@ -62,6 +62,15 @@ def test_show_tells_the_floor_and_what_it_means(gateway: GatewayProcess, key: st
     assert "token 34 and all below are refused" in shown
 
 
+def test_show_names_the_holder_of_a_lease(gateway: GatewayProcess, key: str) -> None:
+    """And how long he holds it; without a lease there is no such line."""
+    assert "Held by" not in gateway.ask("fence", "show", key).stdout
+    result = gateway.ask("lease", "acquire", key, "--ttl", "600", "--holder", "host-7")
+    assert result.exit_code == 0, result.output
+    shown = gateway.ask("fence", "show", key).stdout
+    assert re.search(r"^Held by +host-7: (599|600) s more, unless it is renewed$", shown, re.MULTILINE)
+
+
 def test_show_as_json_is_the_api_s_own(gateway: GatewayProcess, key: str) -> None:
     """Programs get the members of the API, a huge token as a string."""
     gateway.raise_floor(key, 2**63 - 1)
