@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import re
-import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,19 @@ from select import select
 from tests.cli.working import BOUND_S, command, environ
 from tests.gateway_process import GatewayProcess
 
+ON_ITS_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
 
 class Shell:
     """An interactive bash on a terminal of its own."""
 
-    def __init__(self, pid: int, terminal: int) -> None:
-        self.pid = pid
+    def __init__(self, terminal: int) -> None:
         self._terminal = terminal
         self._seen = ""
 
@@ -43,17 +49,25 @@ class Shell:
 @contextmanager
 def shell(gateway: GatewayProcess) -> Iterator[Shell]:
     """It knows `work`, which runs what follows under a lease."""
-    pid, terminal = pty.fork()
-    if not pid:
-        os.execvpe("bash", ["bash", "--norc", "--noediting", "-i"], environ(gateway, PS1="> ", TERM="dumb"))
-    one = Shell(pid, terminal)
+    terminal, inner = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_TERMINAL, "bash", "--norc", "--noediting", "-i"],
+        env=environ(gateway, PS1="> ", TERM="dumb"),
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+    )
+    os.close(inner)
+    one = Shell(terminal)
     try:
+        one.wait_for("> ")
         one.type(f'work() {{ {" ".join(command("run", "--key"))} "$@"; }}; stty -echo\n')
+        one.wait_for("> $")
         yield one
     finally:
-        os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
         os.close(terminal)
-        os.waitpid(pid, 0)
 
 
 def test_the_command_reads_the_terminal(gateway: GatewayProcess, key: str) -> None:
@@ -98,7 +112,7 @@ def test_ctrl_z_stops_both_and_fg_continues_both(gateway: GatewayProcess, key: s
 def test_a_stopped_command_whose_lease_runs_out(gateway: GatewayProcess, key: str) -> None:
     """Stopped for longer than its lease, it is ended while the user does something else; `fg` tells."""
     with shell(gateway) as one:
-        one.type(f"work '{key}' --ttl 2 -- sh -c 'echo begun $$; sleep 60'; echo status $?\n")
+        one.type(f"work '{key}' --ttl 2 -- sh -c 'echo begun $$; read line'; echo status $?\n")
         group = int(one.wait_for(r"begun (\d+)\r")[1])
         one.type(CTRL_Z)
         one.wait_for(r"status 148\r")
