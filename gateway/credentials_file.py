@@ -11,6 +11,11 @@ from pathlib import Path
 from gateway.s3.session import SEALING_KEY_BYTES, SessionKeys
 from gateway.s3.sigv4 import Credentials
 
+CREDENTIALS_FILE = "s3-credentials.json"
+"""Beside the database: the ready-made pair of a gateway on loopback for which no client is configured."""
+SESSION_KEYS_FILE = "session-keys"
+"""Beside the database: what seals the credentials of leases, where the settings name no file."""
+
 
 class CredentialsFileError(Exception):
     """The file is there and cannot be used; it is never replaced, since clients hold what it held."""

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gateway.cli.demo_processes import DemoFault, Endpoint, tied_process
 from gateway.cli.demo_receiver import Receiver
-from gateway.credentials_file import ready_made_credentials
-from gateway.server.assemble import CREDENTIALS_FILE
+from gateway.credentials_file import CREDENTIALS_FILE, ready_made_credentials
 
 BUCKET, QUEUE = "renders", "renders"
 CONFIGURATION = """\

@@ -14,8 +14,8 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.demo_gateway import QUEUE, DemoGateway
 from gateway.cli.demo_processes import DemoFault, Endpoint, WorkerProcess, workers
 from gateway.cli.demo_receiver import Receiver
+from gateway.cli.demo_task import SIZE_BYTES, Task, content
 from gateway.cli.demo_verdict import Answer, WithGateway, WithoutGateway
-from gateway.cli.demo_worker import SIZE_BYTES, Task, content
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-from gateway.cli.demo_worker import Task, task_line
+from gateway.cli.demo_task import Task, line_of
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import tied_exec
 
@@ -84,7 +84,7 @@ class WorkerProcess:
         self._process = process
 
     def begin(self, task: Task) -> None:
-        self._write(task_line(task))
+        self._write(line_of(task))
 
     def go_on(self) -> None:
         """With the second half of its upload. Said to one that is frozen it waits in the pipe."""

@@ -10,41 +10,16 @@ from __future__ import annotations
 import io
 import json
 import sys
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from gateway.cli.demo_task import SIZE_BYTES, Task, content, parsed
 from gateway.client import LeaseLost, Refused, SyncGatewayClient, SyncJob
 
-SIZE_BYTES = 24 * 1024 * 1024
 TIMEOUT_S = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What a worker is to do: an upload, or with a `control_url` the next job of the queue, of which it is one step."""
-
-    url: str
-    """The S3 endpoint."""
-    bucket: str
-    pauses: bool = False
-    object_key: str = ""
-    access_key: str = ""
-    secret_key: str = ""
-    control_url: str = ""
-    queue: str = ""
-    visibility_s: float = 0.0
-    careless: bool = False
-    """It reports its job as done whatever has become of its upload and its lease."""
-
-
-def content(name: str) -> bytes:
-    """What the worker of this name renders."""
-    line = f"rendered by worker {name}\n".encode()
-    return (line * (SIZE_BYTES // len(line) + 1))[:SIZE_BYTES]
 
 
 class Worker:
@@ -148,12 +123,7 @@ def report(what: str, **facts: object) -> None:
     print(json.dumps({"report": what} | facts), flush=True)
 
 
-def task_line(task: Task) -> bytes:
-    """A task as it is read."""
-    return json.dumps(asdict(task)).encode() + b"\n"
-
-
 if __name__ == "__main__":
     report("ready")
     if line := sys.stdin.readline():
-        sys.exit(Worker(sys.argv[1], Task(**json.loads(line))).work())
+        sys.exit(Worker(sys.argv[1], parsed(line)).work())

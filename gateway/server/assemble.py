@@ -16,6 +16,8 @@ from gateway.core.job import RetryPolicy
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
 from gateway.core.lease import Caps
 from gateway.credentials_file import (
+    CREDENTIALS_FILE,
+    SESSION_KEYS_FILE,
     CredentialsFileError,
     make_session_keys,
     read_session_keys,
@@ -40,10 +42,6 @@ from gateway.upstream.credentials import AwsCredentials, CredentialsProvider, St
 from gateway.upstream.embedded import EmbeddedStore, running_store
 from gateway.upstream.probe import FixedCapabilities, Prober
 
-CREDENTIALS_FILE = "s3-credentials.json"
-"""Beside the database: the ready-made pair of a gateway on loopback for which no client is configured."""
-SESSION_KEYS_FILE = "session-keys"
-"""Beside the database: what seals the credentials of leases, where the settings name no file."""
 DEFAULT_REGION = "us-east-1"
 
 
@@ -96,6 +94,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
                 header_timeout_s=settings.s3.header_timeout_s,
                 keepalive_timeout_s=settings.s3.keepalive_timeout_s,
                 idle_timeout_s=settings.s3.idle_timeout_s,
+                min_body_bytes_per_s=settings.s3.min_body_bytes_per_s,
             ),
             backends=() if stop_backend is None else (stop_backend,),
             tls=tls,

@@ -21,8 +21,8 @@ from gateway.cli.demo import Timeline, run
 from gateway.cli.demo_gateway import DemoGateway
 from gateway.cli.demo_processes import DemoFault, Endpoint, WorkerProcess, workers
 from gateway.cli.demo_receiver import Receiver
+from gateway.cli.demo_task import Task
 from gateway.cli.demo_verdict import Answer, WithGateway, WithoutGateway
-from gateway.cli.demo_worker import Task
 
 OK = Answer(200)
 AS_TOLD = WithGateway(

@@ -14,7 +14,7 @@ from gateway.cli import demo_incident
 from gateway.cli.demo import Timeline
 from gateway.cli.demo_gateway import DemoGateway
 from gateway.cli.demo_processes import Endpoint
-from gateway.cli.demo_worker import SIZE_BYTES
+from gateway.cli.demo_task import SIZE_BYTES
 from gateway.s3.sigv4 import Credentials
 from tests.docs.pages import PAGES, ROOT, blocks, name_of
 
