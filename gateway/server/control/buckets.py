@@ -91,7 +91,7 @@ class BucketCalls:
     def calls(self) -> list[Call]:
         """What each is."""
         rebuild = "/v1/buckets/{bucket}/rebuild"
-        database = Media("application/vnd.sqlite3", {})
+        database = Media("application/vnd.sqlite3", {}, streams=True)
         return [
             Call("GET", "/v1/buckets", self.list_buckets),
             Call("POST", rebuild, self.rebuild, Role.OPERATOR, statuses=(202,)),

@@ -60,6 +60,8 @@ class Media:
 
     type: str
     schema: Mapping[str, object]
+    streams: bool = False
+    """It is written as it comes about; nobody may ask for its head alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ class Call:
         async def handle(request: web.Request) -> web.StreamResponse:
             return self._answer(await self.handler(**await self._arguments(request, access)))
 
-        if self.method == "GET" and self.role is Role.ANYONE:
-            return web.get(self.path, handle)  # and HEAD, which probes ask
+        if self.method == "GET":
+            return web.get(self.path, handle, allow_head=self.media is None or not self.media.streams)
         return web.route(self.method, self.path, handle)
 
     async def _arguments(self, request: web.Request, access: Access) -> dict[str, object]:

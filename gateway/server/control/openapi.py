@@ -26,6 +26,14 @@ Leases, jobs and fences. Errors are problems (RFC 9457) with a stable `reason`. 
 of the path. Times are RFC 3339 in UTC, durations end in `_s` and are seconds. Lists page by cursor."""
 _BEARER = "One of the configured `[[api_token]]`s. Without any, the listener is open to this machine."
 Json = dict[str, Any]
+_HEADERS: dict[int, tuple[str, Json]] = {
+    HTTPStatus.UNAUTHORIZED: ("WWW-Authenticate", {"required": True, "schema": {"const": "Bearer"}}),
+    HTTPStatus.SERVICE_UNAVAILABLE: (
+        "Retry-After",
+        {"required": True, "description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
+    ),
+}
+"""What else comes with a problem of that status."""
 
 
 class _Schemas(GenerateJsonSchema):
@@ -183,6 +191,6 @@ def _problems(reasons: set[str]) -> Json:
         schema = {"allOf": [{"$ref": _AT + ProblemShown.__name__}, only]}
         told = "; ".join(f"`{reason}`: {REASONS[reason][1]}" for reason in here)
         answers[str(status)] = {"description": told, "content": {PROBLEM: {"schema": schema}}}
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            answers["503"]["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        if status in _HEADERS:
+            answers[str(status)]["headers"] = {_HEADERS[status][0]: _HEADERS[status][1]}
     return answers

@@ -136,8 +136,9 @@ def problems(telemetry: Telemetry) -> Middleware:
 
 
 def answer_to(problem: Problem) -> web.Response:
-    """Its answer."""
-    return _answer(problem.status, problem.reason, problem.detail, problem.members)
+    """Its answer; a 401 says how to authenticate (RFC 9110, 11.6.1)."""
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    return _answer(problem.status, problem.reason, problem.detail, problem.members, headers)
 
 
 def _refusal(error: FenceError) -> web.Response:

@@ -66,7 +66,9 @@ class TraceCalls:
 
     def calls(self) -> list[Call]:
         """What it is."""
-        lines = Media("application/x-ndjson", {"type": "string", "description": "One JSON object a line."})
+        lines = Media(
+            "application/x-ndjson", {"type": "string", "description": "One JSON object a line."}, streams=True
+        )
         return [Call("GET", "/v1/trace", self.trace, Role.OPERATOR, media=lines)]
 
     async def trace(self, ask: Ask, query: TraceAsked) -> web.StreamResponse:

@@ -42,6 +42,7 @@ async def ask(rig: Rig, call: Call, token: ApiToken | None, query: str = "", key
     url = URL(f"http://127.0.0.1:{rig.gateway.control_port}{path}{query}", encoded=True)
     headers |= how.pop("headers", {})
     async with aiohttp.ClientSession() as session, session.request(call.method, url, headers=headers, **how) as answer:
+        assert answer.headers.get("WWW-Authenticate") == ("Bearer" if answer.status == 401 else None)
         problem = await answer.json(content_type="application/problem+json")
         conforms(call.method, path, answer.status, answer.content_type, problem)
         return answer.status, problem["reason"]

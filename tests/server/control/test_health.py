@@ -84,3 +84,13 @@ async def test_metrics_count_requests_refusals_and_sends(listener: Listener) -> 
     assert (found["fencing_sends_unsettled"], found["fencing_sends_in_doubt"]) == (1, 1)
     assert found["fencing_sends_settled_by_timeout"] == found["fencing_sends_settled_by_operator"] == 0
     assert found["fencing_handovers_waiting"] == found["fencing_handover_wait_seconds"] == 0
+
+
+async def test_a_head_is_a_get_without_its_document(listener: Listener) -> None:
+    """RFC 9110, 9.3.2, for load balancers and the curious; what streams has none."""
+    await listener.store.raise_floor("k", 1)
+    for target in ("/healthz", "/readyz", "/metrics", "/v1/fences", "/v1/fences/k", "/v1/openapi.json"):
+        answer = await listener.client.head(target)
+        assert (answer.status, await answer.read()) == (200, b""), target
+    answer = await listener.client.head("/v1/trace")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET")
