@@ -219,6 +219,8 @@ class S3Settings(Section):
     """The longest a head may take to arrive."""
     idle_timeout_s: Seconds = 60
     """The longest a body may make no progress, either way."""
+    min_body_bytes_per_s: Annotated[int, Field(ge=0, le=1_000_000)] = 240
+    """The least an upload must bring on average, once its client has been waited for twice as long; 0: none."""
     keepalive_timeout_s: Seconds = 75
     """The longest a connection may wait for its next request."""
 

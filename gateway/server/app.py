@@ -167,7 +167,7 @@ class Gateway:
         self.telemetry.registry.register(JobMetrics(self.jobs, self.completions))
         self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
         self.telemetry.registry.register(WebhookMetrics(self.webhooks))
-        self._progress = Progress(parts.clock, parts.limits.idle_timeout_s)
+        self._progress = Progress(parts.clock, parts.limits.idle_timeout_s, parts.limits.min_body_bytes_per_s)
         self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
             Services(

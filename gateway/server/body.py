@@ -17,11 +17,15 @@ SWEEP_S = 1.0
 
 
 class Progress:
-    """Ends bodies whose clients send nothing: one sweep over the stamps of all, instead of a timer for each read."""
+    """Ends bodies whose clients send nothing, or next to nothing: one sweep over the stamps of all, instead of a timer
+    for each read."""
 
-    def __init__(self, clock: Clock, idle_timeout_s: float) -> None:
+    def __init__(self, clock: Clock, idle_timeout_s: float, min_bytes_per_s: int) -> None:
+        """After twice `idle_timeout_s` of waiting for its client a body must have brought `min_bytes_per_s` for each
+        further second; 0 asks for none."""
         self.clock = clock
         self._idle_timeout_s = idle_timeout_s
+        self._min_bytes_per_s = min_bytes_per_s
         self._bodies: set[RequestBody] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -44,9 +48,15 @@ class Progress:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            oldest = self.clock.monotonic() - self._idle_timeout_s
-            for body in [body for body in self._bodies if body.waits_since < oldest]:
+            now_s = self.clock.monotonic()
+            for body in [body for body in self._bodies if self._too_slow(body, now_s - body.waits_since)]:
                 body.give_up()
+
+    def _too_slow(self, body: RequestBody, waits_s: float) -> bool:
+        if waits_s > self._idle_timeout_s:
+            return True
+        counted_s = body.waited_s + waits_s - 2 * self._idle_timeout_s
+        return counted_s * self._min_bytes_per_s > body.bytes_read
 
 
 class RequestBody:
@@ -61,6 +71,7 @@ class RequestBody:
         "_signer",
         "bytes_read",
         "spec",
+        "waited_s",
         "waits_since",
         "wanted",
     )
@@ -83,6 +94,8 @@ class RequestBody:
         self.spec = spec
         self.wanted = False
         self.bytes_read = 0
+        self.waited_s = 0.0
+        """How long the client has been waited for before that, in all."""
         self.waits_since = inf
         """When the client was last asked for more, by the clock; infinity while what came is being passed on."""
 
@@ -159,4 +172,5 @@ class RequestBody:
                 "Your socket connection to the server was not read from or written to within the timeout period.",
             ) from error
         finally:
+            self.waited_s += self._progress.clock.monotonic() - self.waits_since
             self.waits_since = inf

@@ -37,6 +37,8 @@ class Limits:
     """From one answer to the next request."""
     idle_timeout_s: float = 60.0
     """The longest a client may make no progress, sending a body or reading an answer."""
+    min_body_bytes_per_s: int = 240
+    """The least a body must bring on average, by the time that its client is waited for beyond twice that; 0: none."""
 
 
 class Listener:

@@ -14,12 +14,13 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.s3.sigv4 import Credentials
 from gateway.server import body as body_module
+from gateway.server.listener import Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.cases.documents import completion
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before
-from tests.server.rig import BUCKET, CREDENTIALS, Pairs, Rig, rule, running, signed
+from tests.server.rig import BUCKET, CREDENTIALS, Pairs, Rig, Wire, rule, running, signed
 
 MIB = 1 << 20
 TOKEN = ("x-fencing-token", "5")
@@ -41,29 +42,61 @@ async def test_a_pause_in_a_body(size: int, pause_s: int, status: int, monkeypat
     nothing stored."""
     monkeypatch.setattr(body_module, "SWEEP_S", 0.01)
     async with running() as rig:
-        await _pausing(rig, b"x" * size, pause_s, status, monkeypatch)
+        body = b"x" * size
+        pauses = Pauses(rig, monkeypatch)
+        wire = await rig.wire()
+        await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[: size // 3])
+        await rig.floor("object:b/k", 5)
+        for part in (body[size // 3 : size // 2], body[size // 2 :]):
+            await pauses.of(pause_s)
+            if status == 200:
+                await wire.send(part)
+        await _ended(rig, wire, status)
 
 
-async def _pausing(rig: Rig, body: bytes, pause_s: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead_s = [0.0]
-    swept = asyncio.Event()
+@pytest.mark.parametrize(("begun", "least", "status"), [(1, 240, 400), (100_000, 240, 200), (1, 0, 200)])
+async def test_a_body_in_drops(begun: int, least: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte every 50 s keeps no request for ever: two such pauses are borne, then a body must have brought
+    `min_body_bytes_per_s` on average, where any are asked for."""
+    monkeypatch.setattr(body_module, "SWEEP_S", 0.01)
+    async with running(limits=Limits(min_body_bytes_per_s=least)) as rig:
+        body = b"x" * (begun + 5)
+        pauses = Pauses(rig, monkeypatch)
+        wire = await rig.wire()
+        await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[:begun])
+        await rig.floor("object:b/k", 5)
+        for _ in range(2):
+            await pauses.of(50)
+            await wire.send(b"x")
+        assert await wire.nothing_for(0.05)
+        for _ in range(3 if status == 200 else 1):
+            await pauses.of(50)
+            if status == 200:
+                await wire.send(b"x")
+        await _ended(rig, wire, status)
 
-    def monotonic() -> float:
-        swept.set()
-        return SystemClock.monotonic() + ahead_s[0]
 
-    monkeypatch.setattr(rig.clock, "monotonic", monotonic)
-    size = len(body)
-    wire = await rig.wire()
-    await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[: size // 3])
-    await rig.floor("object:b/k", 5)
-    for part in (body[size // 3 : size // 2], body[size // 2 :]):
-        ahead_s[0] += pause_s
+class Pauses:
+    """Lets time pass on the gateway's clock, as seen by what watches its bodies."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead_s = 0.0
+        self._asked = asyncio.Event()
+        monkeypatch.setattr(rig.clock, "monotonic", self._monotonic)
+
+    def _monotonic(self) -> float:
+        self._asked.set()
+        return SystemClock.monotonic() + self._ahead_s
+
+    async def of(self, seconds: float) -> None:
+        """Return when so much has passed, and has been seen."""
+        self._ahead_s += seconds
         for _ in range(3):
-            swept.clear()
-            await swept.wait()
-        if status == 200:
-            await wire.send(part)
+            self._asked.clear()
+            await self._asked.wait()
+
+
+async def _ended(rig: Rig, wire: Wire, status: int) -> None:
     answer = await wire.answer("PUT")
     assert answer.status == status, answer.body
     assert (rig.stored("k") is None) == (status != 200)

@@ -247,6 +247,7 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
             s3__max_header_field_bytes=10002,
             s3__header_timeout_s=3,
             s3__idle_timeout_s=4,
+            s3__min_body_bytes_per_s=6,
             s3__keepalive_timeout_s=5,
             fencing__settle_timeout_s=31,
             fencing__settle_timeout_assembly_s=301,
@@ -265,6 +266,7 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
     assert parts.limits.max_header_field_bytes == 10002
     assert (parts.limits.max_concurrent_requests_per_client, parts.limits.max_connections) == (12, 13)
     assert (parts.limits.header_timeout_s, parts.limits.idle_timeout_s, parts.limits.keepalive_timeout_s) == (3, 4, 5)
+    assert parts.limits.min_body_bytes_per_s == 6
     timing = parts.timing
     assert (timing.settle_timeout_s, timing.settle_timeout_assembly_s, timing.handover_wait_s) == (31, 301, 21)
     assert (timing.commit_timeout_s, timing.commit_timeout_assembly_s) == (61, 601)
