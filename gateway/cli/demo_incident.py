@@ -102,10 +102,10 @@ async def play_without_gateway(store: Endpoint, begin: Callable[[str], None], te
     pair = store.credentials
     task = Task(store.url, store.bucket, False, OBJECT, pair.access_key, pair.secret_key)
     async with workers("A", "B") as (worker_a, worker_b):
-        tell("worker A", f"has been given a lease on {JOB} by some lock service. It begins to upload")
+        tell("worker A", f"holds a lease on {JOB} from a lock service, which is played here. It begins to upload")
         worker_a.begin(replace(task, pauses=True))
         await _freeze_halfway(worker_a, tell)
-        tell("worker B", "is given the lease when that of A has run out. It begins to upload")
+        tell("worker B", "holds the next one, since that lease has run out. It begins to upload")
         worker_b.begin(task)
         upload_b = await _uploaded(worker_b, tell)
         _wake(worker_a, tell)
