@@ -141,13 +141,16 @@ def curl(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.services
 def test_a_plain_upload_to_a_presigned_url(gateway: WatchedGateway, s3: Any, small_file: Path) -> None:
-    """What ffmpeg does: PUT, in chunks of HTTP or whole, with no header of anybody's; fenced by the URL alone."""
+    """PUT with no header of anybody's, fenced by the URL alone. In chunks, whose length nobody knows, it is 411 as on
+    S3: so ffmpeg sends."""
     job = new_job()
     signer = s3_client(gateway.url, bound(gateway, job), signature_version="s3v4")
     place = {"Bucket": BUCKET, "Key": f"renders/{job}/a"}
     url = signer.generate_presigned_url("put_object", place)
     assert curl("-T", str(small_file), url)[0] == 200
     assert shown_token(s3, place["Key"]) == "34"
+    status, body = curl("-T", str(small_file), "-H", "Transfer-Encoding: chunked", url)
+    assert (status, "MissingContentLength" in body) == (411, True)
     raise_floor(s3, job, 35)
     status, body = curl("-T", str(small_file), url)
     assert status == 412
