@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gateway.core.job import Completion, Job
+from gateway.core.job import Completion, Job, RetryPolicy
 from gateway.stores.base import (
     LAZY_FLUSH_S,
     RESTORED,
@@ -21,7 +21,7 @@ from gateway.stores.base import (
     StoreUnavailable,
     Upload,
 )
-from gateway.stores.job_base import JobChange
+from gateway.stores.job_base import JobChange, Place
 from gateway.stores.memory import MemoryStore
 from gateway.stores.rules import next_generation
 from tests.simulation.chance import Chance
@@ -105,8 +105,44 @@ class Jobs:
     async def reopen(self, key: str, reason: str) -> JobChange:
         return await self._store._io("reopen", lambda: self._disk.jobs.reopen(key, reason))
 
+    async def submit(self, job: Job) -> JobChange:
+        return await self._store._io("submit", lambda: self._disk.jobs.submit(job))
+
+    async def deliver(self, key: str, wanted: GrantWanted, event: Event) -> JobChange:
+        return await self._store._io("deliver", lambda: self._disk.jobs.deliver(key, wanted, event))
+
+    async def renew(self, key: str, token: int) -> JobChange:
+        return await self._store._io("renew", lambda: self._disk.jobs.renew(key, token))
+
+    async def lapse(self, key: str, token: int, policy: RetryPolicy) -> JobChange:
+        return await self._store._io("lapse", lambda: self._disk.jobs.lapse(key, token, policy))
+
+    async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
+        return await self._store._io("undeliver", lambda: self._disk.jobs.undeliver(key, token, available_at))
+
+    async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
+        return await self._store._io("release", lambda: self._disk.jobs.release(key, token, available_at))
+
+    async def fail(self, key: str, token: int, policy: RetryPolicy, **more: Any) -> JobChange:
+        return await self._store._io("fail", lambda: self._disk.jobs.fail(key, token, policy, **more))
+
+    async def due(self, now: float, limit: int) -> list[Job]:
+        return await self._store._io("due", lambda: self._disk.jobs.due(now, limit))
+
+    async def next_due(self) -> float | None:
+        return await self._store._io("next_due", self._disk.jobs.next_due, commits=False)
+
     async def job(self, key: str) -> Job | None:
         return await self._store._io("job", lambda: self._disk.jobs.job(key), commits=False)
+
+    async def waiting(self, queue: str, limit: int) -> list[Place]:
+        return await self._store._io("waiting", lambda: self._disk.jobs.waiting(queue, limit), commits=False)
+
+    async def running(self, after: str, limit: int) -> list[Job]:
+        return await self._store._io("running", lambda: self._disk.jobs.running(after, limit), commits=False)
+
+    async def delivered_by(self, delivery: str) -> list[Job]:
+        return await self._store._io("delivered_by", lambda: self._disk.jobs.delivered_by(delivery), commits=False)
 
 
 class Store:

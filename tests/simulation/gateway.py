@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gateway.core.keys import FencingKey
 from gateway.service.batches import Batches
 from gateway.service.completions import Completions
+from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases, LeaseTerms
+from gateway.service.queues import QueueRules
 from gateway.service.rebuild import Phase, Rebuilds
 from gateway.upstream.probe import FixedCapabilities
 from tests.checker.history import Fault, Floor
@@ -22,10 +23,6 @@ from tests.simulation.upstream import TIMING, WITHOUT_DATABASE, ObjectStore, Wir
 from tests.virtual_time import VirtualClock
 
 T = TypeVar("T")
-
-
-def _nobody_is_told(key: FencingKey) -> None:
-    """No queue is simulated."""
 
 
 REBUILD_S = 1000.0
@@ -54,6 +51,7 @@ class Gateway:
         self.batches: Batches
         self.rebuilds: Rebuilds
         self.leases: Leases
+        self.jobs: Jobs
         self.completions: Completions
         self._life: Life
         self._wire: Wire
@@ -93,13 +91,22 @@ class Gateway:
             self.clock,
         )
         self.leases = Leases(self.rig.fences, LeaseTerms(lock_delay_s=self.chance.lock_delay_s))
+        self.jobs = Jobs(self.leases, store, self.clock, QueueRules())  # type: ignore[arg-type]
         self.completions = Completions(
-            self.rig.store, self.rig.fences, self.leases, self._wire, self.clock, self.rig.rules, _nobody_is_told
+            self.rig.store, self.rig.fences, self.leases, self._wire, self.clock, self.rig.rules, self.jobs.completed
         )  # type: ignore[arg-type]
         await self.leases.start()
+        await self._start_jobs()
         self.batches = Batches(self.rig.writes)
         self._started_at = self.clock.monotonic()
         self.up.set()
+
+    async def _start_jobs(self) -> None:
+        """A run that cannot read what its jobs are is none."""
+        starting = asyncio.create_task(self.jobs.start())
+        await asyncio.wait([starting])
+        if starting.cancelled() or starting.exception() is not None:
+            self._life.kill()
 
     @property
     def age_s(self) -> float:
@@ -197,6 +204,7 @@ class Gateway:
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def _close_service(self) -> None:
+        await self.jobs.stop()
         await self.leases.stop()
         await self.rebuilds.close()
         await self.rig.uploads.stop()

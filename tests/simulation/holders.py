@@ -1,4 +1,5 @@
-"""Workers whose tokens are the gateway's own leases: acquired, renewed, given up, completed, or left to run out."""
+"""Workers whose tokens are the gateway's own leases, acquired or delivered with a job by a queue: renewed, given up,
+completed, or left to run out."""
 
 from __future__ import annotations
 
@@ -8,11 +9,15 @@ from typing import Any
 
 from gateway.core.job import Output
 from gateway.core.keys import FencingKey, Token
+from gateway.service.deliveries import Wish as Receive
+from gateway.service.job_errors import NoJob
+from gateway.service.leases import Lease
 from tests.simulation.actors import Tokens, Worker, key_of
 from tests.simulation.chance import BUCKET
 from tests.simulation.client import Reply, Wish
 from tests.simulation.gateway import Gateway
 
+QUEUED = 0.4
 TTL_S = (5, 20, 60)
 WAITS_S = (0, 0, 10, 90)
 
@@ -28,6 +33,8 @@ class Holder(Worker):
         self._name = name
         self._job = FencingKey(key_of(key, name))
         self._renews = self._stream.random() < 0.6
+        self.queued = self._stream.random() < QUEUED
+        """Its job comes from a queue."""
 
     def objects(self) -> list[str]:
         return [name for name in self.chance.objects if key_of(self.key, name) == self._job]
@@ -45,9 +52,19 @@ class Holder(Worker):
         """Ask for the lease, again under the same idempotency key where there is no answer; whether it is granted."""
         ttl_s = self._stream.choice(TTL_S)
 
-        async def send() -> Any:
+        async def acquire() -> Lease:
             leases = self.gateway.leases
             return await leases.acquire(self._job, self.name, ttl_s, wait_s=wait_s, idempotency_key=self.name)
+
+        async def receive() -> Lease:
+            jobs, queue = self.gateway.jobs, f"of {self._job}"
+            await jobs.submit(queue, self._job)
+            wish = Receive(self.name, ttl_s, wait_s, idempotency_key=self.name)
+            for delivery in await jobs.deliveries.receive(queue, wish):
+                return delivery.lease
+            raise NoJob(self._job)
+
+        send = receive if self.queued else acquire
 
         reply = await self.ask(Wish("grant", self._job, 0, value=self.name), send)
         if reply.error is not None:
@@ -59,10 +76,25 @@ class Holder(Worker):
     async def pause(self) -> None:
         await super().pause()
         if self.token and self._renews:
-            await self._of_lease("renew", lambda: self.gateway.leases.renew(self._job, Token(self.token)))
+            await self._of_lease("renew", self._renew)
+
+    async def _renew(self) -> Lease:
+        renew = self.gateway.jobs.extend if self.queued else self.gateway.leases.renew
+        return await renew(self._job, Token(self.token))
 
     async def release(self) -> Reply:
-        return await self._of_lease("seal", lambda: self.gateway.leases.release(self._job, Token(self.token)))
+        """Give the lease up; a job is given back, or has failed."""
+        fails = self._stream.random() < 0.5
+
+        async def send() -> Any:
+            if not self.queued:
+                await self.gateway.leases.release(self._job, Token(self.token))
+            elif fails:
+                await self.gateway.jobs.fail(self._job, Token(self.token))
+            else:
+                await self.gateway.jobs.release(self._job, Token(self.token))
+
+        return await self._of_lease("seal", send)
 
     async def complete(self) -> Reply:
         """Done, now and then with an output that may not be there."""
@@ -77,5 +109,6 @@ class Holder(Worker):
 
     async def reopen(self) -> Reply:
         """An operator has the job done again."""
-        jobs = self.gateway.rig.store.jobs
-        return await self.ask(Wish("reopen", self._job, 0), lambda: jobs.reopen(self._job, "again"), attempts=1)
+        return await self.ask(
+            Wish("reopen", self._job, 0), lambda: self.gateway.jobs.reopen(self._job, "again"), attempts=1
+        )

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from gateway.core.errors import FenceError
+from gateway.core.job import JobState
 from gateway.service.job_errors import JobError
 from gateway.service.records import LAPSE_S
 from gateway.service.values import Result
@@ -325,6 +326,12 @@ class Simulation:
         for line in gateway.leases._lines._lines.values():
             if line.users or line.deciding:
                 yield f"the line of {line.key!r} has {line.users} users, or is being decided"
+        jobs = gateway.jobs
+        if jobs._tasks or jobs.deliveries._tasks or jobs.deliveries._asked or jobs.waiting:
+            yield "somebody is still given a job, or one is taken back"
+        for job in gateway.disk.jobs._jobs.values():
+            if job.state is JobState.RUNNING:
+                yield f"the job {job.key!r} is still with a worker"
         if gateway.leases._asked:
             yield "somebody is still answered who has asked for a lease"
         for bucket in rig.writes.records._buckets.values():
@@ -354,6 +361,7 @@ class Simulation:
 
     async def _write_under_lease(self, key: str | None, name: str) -> None:
         holder = self._holder(key, name, self.gateway)
+        holder.queued = False
         await holder.reopen()
         if not await holder.acquire(0):
             self._break(f"after all is over there is no lease to be had for {name}")
