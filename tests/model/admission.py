@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.core.errors import Refused
+from gateway.core.errors import FenceError, Refused
 from gateway.core.gate import Admission
 from gateway.core.keys import Token
 from gateway.service.objects import ObjectEntry
 from gateway.stores import rules as store_rules
-from tests.model import guarantees, sending, upstream
+from tests.model import guarantees, leases, sending, upstream
 from tests.model.size import Op
 from tests.model.world import (
     KEYS,
@@ -17,14 +17,20 @@ from tests.model.world import (
     World,
 )
 
+CONTROL = (Op.GRANT, Op.SEAL, Op.LEASE, Op.FINISH)
+"""Calls that write no object: the record does not keep them out."""
+
 
 def arrive(w: World, op: Op, obj: int, key: int, token: int, content: int, nonce: int = 0) -> None:
     """A request is admitted, or refused at once (then nothing has changed)."""
+    if kept_out(w) and op not in CONTROL:
+        raise NoChange
     r = Request(op, obj, key, token, content, nonce=nonce, stale=token < w.known[key])
-    r.seen = op not in (Op.GRANT, Op.SEAL) and upstream.shows(w, op, obj, content)
+    r.unissued = token > max(w.issued[key], w.fences[key].floor) and w.told[key] > 0
+    r.seen = op not in CONTROL and upstream.shows(w, op, obj, content)
     try:
         admission = w.gates[key].admit(Token(token))
-    except Refused as error:
+    except FenceError as error:
         raise NoChange from error
     w.requests.append(r)
     if admission is Admission.GO:
@@ -32,6 +38,11 @@ def arrive(w: World, op: Op, obj: int, key: int, token: int, content: int, nonce
     else:
         r.at = At.RAISING if admission is Admission.RAISE else At.HAND_OVER
         r.value = token if admission is Admission.RAISE else 0
+
+
+def kept_out(w: World) -> bool:
+    """Whether the bucket's record names another database, or a rebuild."""
+    return w.refused
 
 
 def disk(w: World, r: Request) -> None:
@@ -69,11 +80,14 @@ def hand_over(w: World, r: Request) -> None:
 def admitted(w: World, r: Request) -> None:
     """The floor is durable and its hand-over complete."""
     r.at = At.READY
-    if r.op is Op.GRANT:
+    if r.op in (Op.GRANT, Op.LEASE):
+        guarantees.issued(w, r)
         guarantees.acknowledged(w, r)
         w.requests.remove(r)
     elif r.op is Op.SEAL:
         r.at = At.SEALING
+    elif r.op is Op.FINISH:
+        leases.close(w, r)
     elif unsettled_of_another(w, r) or claims(w, r):
         r.at = At.UNCONTESTED
     else:

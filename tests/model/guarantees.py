@@ -41,6 +41,8 @@ def sent(w: World, request: Request, flight: Flight) -> None:
     holder = w.holder[flight.obj]
     if w.size.keys > 1 and holder not in (-1, key) and not (token and w.size.rekey):
         raise Violation("R9", f"a write of token {token} is sent to an object of another key")
+    if request.unissued:
+        raise Violation("R10", f"a write of token {token} is sent, which no lease has issued")
     if request.stale:
         raise Violation("G1", f"a write of token {flight.token}, stale at its admission, has been sent")
 
@@ -55,6 +57,8 @@ def effect(w: World, f: Flight, before: Head, token: int) -> None:
         return
     if f.overtaken:
         raise Violation("G1", f"a write of token {f.token} becomes visible that was overtaken while it was staged")
+    if 0 < token <= w.done[f.key]:
+        raise Violation("R3", f"a write of token {token} takes effect after {w.done[f.key]} has completed the job")
     if token < w.acknowledged[f.key]:
         raise Violation("G2", f"token {token} takes effect after token {w.acknowledged[f.key]} was acknowledged")
     if f.superseded:
@@ -88,6 +92,43 @@ def holds(w: World, r: Request) -> None:
     for f in w.flights():
         if f.obj == r.obj and f.key != r.key:
             f.superseded = True
+
+
+def granted(w: World, key: int, token: int) -> None:
+    """R10: no lease has a token that one had before, or a lower one; a new database may not know, before it has rebuilt
+    the bucket. None is granted on a job that is done."""
+    if token <= w.issued[key] and not w.lost:
+        raise Violation("R10", f"token {token} is granted after {w.issued[key]}")
+    if w.done[key]:
+        raise Violation("once", f"token {token} is granted, and {w.done[key]} has completed the job")
+    w.issued[key] = max(w.issued[key], token)
+
+
+def issued(w: World, r: Request) -> None:
+    """R10: where leases issue the tokens, none that they have not issued is told that it holds the key."""
+    if r.unissued:
+        raise Violation("R10", f"token {r.token} holds the key, and no lease has issued it")
+    if r.op is Op.LEASE:
+        w.told[r.key] = max(w.told[r.key], r.token)
+
+
+def completed(w: World, r: Request) -> None:
+    """A job is completed once."""
+    if w.done[r.key]:
+        raise Violation("once", f"token {r.token} completes the job, and {w.done[r.key]} has completed it")
+    w.done[r.key] = r.token
+
+
+def rebuilt(w: World) -> None:
+    """G0: from now on the floors are what the objects tell, and nothing lower is on its way: all guarantees hold."""
+    w.lost = False
+    for _, key, token, _ in w.objects:
+        if token:
+            w.known[key] = max(w.known[key], token)
+            w.acknowledged[key] = max(w.acknowledged[key], token)
+    for f in w.flights():
+        f.earlier = False
+    floors(w)
 
 
 def acknowledged(w: World, r: Request) -> None:

@@ -7,7 +7,7 @@ import math
 from gateway.core import gate as core_gate
 from gateway.stores import rules as store_rules
 from gateway.stores.base import Fence
-from tests.model import upstream
+from tests.model import guarantees, upstream
 from tests.model.size import Op
 from tests.model.world import (
     FORGOTTEN,
@@ -57,7 +57,8 @@ def lose_database(w: World) -> None:
     """The process is killed, and started again with a new database."""
     w.fences = [Fence(KEYS[key]) for key in range(w.size.keys)]
     w.owners, w.holder = [-1 for _ in w.owners], [-1 for _ in w.holder]
-    w.known, w.acknowledged, w.sealed = ([0 for _ in w.known] for _ in range(3))
+    w.known, w.acknowledged, w.sealed, w.told, w.done = ([0 for _ in w.known] for _ in range(5))
+    w.refused = w.size.recorded
     w.marked.clear()
     w.lost = True
     for upload in w.uploads:
@@ -89,12 +90,39 @@ def start(w: World, *, clean: bool) -> None:
     w.claimed = [-1 for _ in w.claimed]
     w.bound = [] if clean else sorted({(u.key, u.obj) for u in w.uploads if u.bound} | set(w.marked))
     w.settles = (0, 0) if clean else (w.now + w.size.settle_ticks, w.now + w.size.settle_assembly_ticks)
+    if w.refused:
+        w.rebuilds_at = w.now + rebuild_patience(w)
     w.gates = []
     for key, fence in enumerate(w.fences):
         until = -math.inf if clean else w.now + patience(w, key)
         w.gates.append(
-            core_gate.Gate(KEYS[key], fence.floor, fence.completed_floor, fence.sealed_token, unsettled_until=until)
+            core_gate.Gate(
+                KEYS[key], fence.floor, fence.completed_floor, fence.sealed_token, until, fence.granted_token
+            )
         )
+
+
+def rebuild(w: World) -> None:
+    """The bucket is this database's, with the floors and owners that its objects tell; nothing fenced was served in it
+    since the database was lost."""
+    for obj, (_, key, token, _) in enumerate(w.objects):
+        if token:
+            found(w, obj, key, token)
+    w.refused, w.generation = False, w.generation + 1
+    guarantees.rebuilt(w)
+
+
+def found(w: World, obj: int, key: int, token: int) -> None:
+    """What an object tells."""
+    w.fences[key] = store_rules.raised(w.fences[key], token, 0.0)
+    w.gates[key].raised(w.fences[key].floor)
+    if w.size.keys > 1:
+        w.owners[obj] = w.holder[obj] = key
+
+
+def rebuild_patience(w: World) -> int:
+    """How long a rebuild waits for what was sent before."""
+    return w.size.settle_assembly_ticks
 
 
 def patience(w: World, key: int) -> int:

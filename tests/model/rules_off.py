@@ -6,16 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from gateway.core import gate as core_gate
 from gateway.core import write as core_write
 from gateway.core.gate import Admission, Gate, Send
+from gateway.core.keys import Token
 from gateway.core.write import Answer, Phase, Signal, Verdict
 from gateway.stores import rules as store_rules
-from tests.model import admission, guarantees, process, sending, steps, uploads, upstream
+from tests.model import admission, guarantees, leases, process, sending, steps, uploads, upstream
 from tests.model.size import Op, Size
 from tests.model.world import NO_OBJECT, At, Flight, Request, Upload, Way, Why, World
 
@@ -321,6 +322,65 @@ def moves_after_a_crash() -> Patches:
     return [(admission, "moves_too_early", lambda w, r: False)]
 
 
+# --- leases, completions, the bucket's record
+
+
+def tokens_drawn_by_anybody() -> Patches:
+    admit = Gate.admit
+
+    def admitted(self: Gate, token: int) -> Admission:
+        return admit(self, token, issued=True)  # type: ignore[arg-type]
+
+    return [(Gate, "admit", admitted)]
+
+
+def floors_token_granted() -> Patches:
+    return [(store_rules, "next_token", lambda floor, generation: max(floor, 1))]
+
+
+def gate_left_open() -> Patches:
+    return [
+        (leases, "close_gate", lambda w, r: w.gates[r.key].refuse_overtaken(Token(r.token))),
+        (Gate, "open", lambda self: None),
+    ]
+
+
+def completed_at_once() -> Patches:
+    return [(leases, "is_quiet", lambda w, r: True)]
+
+
+def completed_unsealed() -> Patches:
+    completed = store_rules.completed
+    return [
+        (
+            store_rules,
+            "completed",
+            lambda fence, token: replace(completed(fence, token), sealed_token=fence.sealed_token),
+        )
+    ]
+
+
+def leased_again() -> Patches:
+    granted = store_rules.granted
+    return [(store_rules, "granted", lambda fence, *more: granted(replace(fence, completed_token=0), *more))]
+
+
+def served_by_a_new_database() -> Patches:
+    return [(admission, "kept_out", lambda w: False)]
+
+
+def rebuilt_at_once() -> Patches:
+    return [(process, "rebuild_patience", lambda w: 0)]
+
+
+def rebuilt_by_the_shorter_time_out() -> Patches:
+    return [(process, "rebuild_patience", lambda w: w.size.settle_ticks)]
+
+
+def objects_not_asked() -> Patches:
+    return [(process, "found", lambda w, obj, key, token: None)]
+
+
 SWITCHES = [
     Switch("R1", "the floor is not looked at", CORE, floor_not_looked_at, world(PUT)),
     Switch("R1", "the floor is raised in memory alone", CORE, floor_in_memory, world(PUT, crashes=1)),
@@ -367,12 +427,28 @@ SWITCHES = [
            world(PUT, writes=2, tokens=(0, 1), keys=2, rekey=False, crashes=1)),
     Switch("R11", "writes without a token pass a key that is fenced", CORE, tokenless_always_pass,
            world(PUT, tokens=(0, 1))),
+    Switch("R3", "a completion leaves the gate open", CORE, gate_left_open,
+           world(STREAM, grants=0, finishes=1, tokens=(1,))),
+    Switch("R3", "a completion waits for nothing that has been sent", SERVICE, completed_at_once,
+           world(PUT, grants=0, finishes=1, tokens=(1,))),
+    Switch("R3", "a completion does not seal", CORE, completed_unsealed, world(PUT, grants=0, finishes=1, tokens=(1,))),
+    Switch("R3", "a completed job is leased", CORE, leased_again, world(PUT, writes=0, grants=0, finishes=1, leases=1)),
+    Switch("R10", "a token that no lease has issued raises the floor", CORE, tokens_drawn_by_anybody,
+           world(PUT, grants=0, leases=1)),
+    Switch("R10", "a lease is granted the floor's own token", CORE, floors_token_granted,
+           world(PUT, writes=0, grants=0, leases=2)),
+    Switch("G0", "a new database serves before it has rebuilt", SERVICE, served_by_a_new_database,
+           world(PUT, writes=2, grants=0, losses=1, recorded=True)),
+    Switch("G0", "a rebuild waits for nothing", SERVICE, rebuilt_at_once,
+           world(PUT, writes=2, grants=0, losses=1, recorded=True)),
+    Switch("G0", "a rebuild waits the shorter time-out", SERVICE, rebuilt_by_the_shorter_time_out,
+           world(CREATE, PUT, writes=2, grants=0, losses=1, recorded=True)),
+    Switch("G0", "a rebuild looks at no object", SERVICE, objects_not_asked,
+           world(PUT, writes=2, grants=0, losses=1, recorded=True)),
 ]  # fmt: skip
 NOT_HERE = {
     "R7": "a batch passes the gates of its objects one by one, as single deletes do, and a copy's source leaves its "
     "fence behind before anything is decided: `tests/service/test_batches.py`, `test_copies.py`, "
     "`tests/simulation/test_rules_off.py`",
     "R8": "is a table, not a schedule: `tests/s3/test_operations.py` holds it against botocore's service model",
-    "R10": "leases do not exist yet, generations and the bucket's record are not modelled; with them G0 "
-    "after a lost database and G4 for writes without a token",
 }

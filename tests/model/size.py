@@ -20,6 +20,10 @@ class Op(IntEnum):
     GRANT = 6
     """A lease, a `check`, a `raise`: raises the floor and writes nothing."""
     SEAL = 7
+    LEASE = 8
+    """A lease of the gateway's own: whoever held the key may just have run out."""
+    FINISH = 9
+    """The completion of the job."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Size:
     grants: int = 0
     """Requests of GRANT, with any of the tokens."""
     seals: int = 0
+    leases: int = 0
+    """Leases of the gateway's own."""
+    finishes: int = 0
+    """Completions of the job, by any of the tokens."""
     retries: int = 0
     """How often a client sends again after a 503 or a broken connection."""
     faults: int = 0
@@ -42,6 +50,8 @@ class Size:
     stops: int = 0
     losses: int = 0
     """Crashes that take the database along."""
+    recorded: bool = False
+    """The bucket bears a record: with a new database nothing fenced is served there until it has been rebuilt."""
     objects: int = 1
     keys: int = 1
     """Two: no rule names the objects' key, and writes name either."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.write import Phase
-from tests.model import admission, guarantees, process, sending, uploads, upstream
+from tests.model import admission, guarantees, leases, process, sending, uploads, upstream
 from tests.model.size import Op
 from tests.model.world import (
     ABSENT,
@@ -46,6 +46,7 @@ def enabled(w: World) -> Iterator[Action]:
     if (
         any(gate.unsettled_until > w.now for gate in w.gates)
         or max(w.settles) > w.now
+        or (w.refused and w.rebuilds_at > w.now)
         or any(f.lands_by >= 0 or (f.send is not None and f.send.phase is Phase.IN_DOUBT) for f in w.flights())
     ):
         yield ("tick",)
@@ -53,19 +54,24 @@ def enabled(w: World) -> Iterator[Action]:
         yield ("crash",)
     if w.losses:
         yield ("lose the database",)
+    if w.refused and w.rebuilds_at <= w.now:
+        yield ("rebuild",)
     if w.stops and not w.requests:
         yield ("stop",)
 
 
 def _arrivals(w: World) -> Iterator[Action]:
     size = w.size
-    for budget, ops in ((w.writes, size.ops), (w.grants, (Op.GRANT,)), (w.seals, (Op.SEAL,))):
+    budgets = ((w.writes, size.ops), (w.grants, (Op.GRANT,)), (w.seals, (Op.SEAL,)), (w.finishes, (Op.FINISH,)))
+    if w.leases:
+        yield from (("ask", key) for key in range(size.keys))
+    for budget, ops in budgets:
         if not budget:
             continue
         for op in ops:
-            objects = range(size.objects) if op not in (Op.GRANT, Op.SEAL) else range(1)
+            objects = range(size.objects) if op not in admission.CONTROL else range(1)
             for token in size.tokens:
-                if not token and op in (Op.GRANT, Op.SEAL):
+                if not token and op in admission.CONTROL:
                     continue
                 for key in range(size.keys):
                     for obj in objects:
@@ -81,7 +87,7 @@ def _arrivals(w: World) -> Iterator[Action]:
 
 def _contents(w: World, op: Op) -> Iterator[int]:
     """The bodies that a write may bring: a new one, and any that is about where equal bytes are asked for."""
-    if op in (Op.DELETE, Op.GRANT, Op.SEAL):
+    if op is Op.DELETE or op in admission.CONTROL:
         yield ABSENT
         return
     about = (
@@ -109,6 +115,11 @@ _WAITING = {
     At.SEALING: ("seal disk",),
     At.SEALED: ("seal learn",),
     At.CLAIMING: ("claim",),
+    At.GRANTING: ("grant disk",),
+    At.GRANTED: ("grant learn",),
+    At.CLOSED: ("quiet", "open"),
+    At.RECORDING: ("finish disk",),
+    At.RECORDED: ("finish learn",),
 }
 
 
@@ -143,9 +154,16 @@ def act(w: World, action: Action) -> None:
                 w.grants -= 1
             elif op is Op.SEAL:
                 w.seals -= 1
+            elif op is Op.FINISH:
+                w.finishes -= 1
             else:
                 w.writes -= 1
             admission.arrive(w, op, obj, key, token, content)
+        case "ask":
+            w.leases -= 1
+            leases.ask(w, rest[0])
+        case "rebuild":
+            process.rebuild(w)
         case "again":
             w.retries -= 1
             admission.arrive(w, *w.again.pop(rest[0]))
@@ -222,6 +240,12 @@ _STEPS = {
     "seal disk": lambda w, r: admission.seal_disk(w, r),
     "seal learn": lambda w, r: admission.seal_learn(w, r),
     "claim": lambda w, r: admission.claim(w, r),
+    "grant disk": lambda w, r: leases.grant_disk(w, r),
+    "grant learn": lambda w, r: leases.grant_learn(w, r),
+    "open": lambda w, r: leases.give_up(w, r),
+    "quiet": lambda w, r: leases.quiet(w, r),
+    "finish disk": lambda w, r: leases.finish_disk(w, r),
+    "finish learn": lambda w, r: leases.finish_learn(w, r),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.model import steps
+from tests.model.admission import CONTROL
 from tests.model.explore import Found, replay
 from tests.model.guarantees import Violation
 from tests.model.size import Op
@@ -28,6 +29,12 @@ _WORDS = {
     "bind": "its upload is bound",
     "seal disk": "its seal is on disk",
     "seal learn": "the gate learns of the seal; it is answered",
+    "grant disk": "the disk grants it, or refuses",
+    "grant learn": "the gate learns of the grant",
+    "quiet": "nothing that has been sent can take effect any more",
+    "open": "it gives up waiting: 503, and the gate opens again",
+    "finish disk": "the completion is on disk, or refused",
+    "finish learn": "the gate learns of the completion; it is answered",
 }
 
 
@@ -46,6 +53,10 @@ def _told(w: World, action: steps.Action) -> str:
         case "arrive":
             op, obj, key, token, content = rest
             return _named(w, op, obj, key, token, content) + " arrives"
+        case "ask":
+            return f"somebody asks for the lease{f' of key {rest[0]}' if w.size.keys > 1 else ''}"
+        case "rebuild":
+            return "the bucket is rebuilt: the floors are what its objects tell"
         case "again":
             return _named(w, *w.again[rest[0]]) + " is sent again by its client"
         case "complete" | "revoke":
@@ -89,8 +100,8 @@ def _sent(w: World, what: Flight | Request) -> str:
 
 
 def _named(w: World, op: Op, obj: int, key: int, token: int, content: int) -> str:
-    body = f" of {_letter(content)}" if op not in (Op.DELETE, Op.GRANT, Op.SEAL) else ""
-    where = "" if op in (Op.GRANT, Op.SEAL) else f" to {_object(obj)}"
+    body = "" if op is Op.DELETE or op in CONTROL else f" of {_letter(content)}"
+    where = "" if op in CONTROL else f" to {_object(obj)}"
     return f"{op.name}{body}{where} by {_token(w, key, token)}"
 
 

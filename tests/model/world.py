@@ -15,7 +15,7 @@ from typing import Any
 from gateway.core import gate as core_gate
 from gateway.core.keys import FencingKey, Token
 from gateway.core.write import Phase
-from gateway.stores.base import Fence
+from gateway.stores.base import Fence, Grant
 from tests.model.size import Op, Size
 
 KEYS = (FencingKey("job"), FencingKey("other"))
@@ -71,6 +71,15 @@ class At(IntEnum):
     SEALED = 11
     CLAIMING = 12
     """For the disk to have it as the owner of its object."""
+    GRANTING = 13
+    """For the disk to grant a lease."""
+    GRANTED = 14
+    """It is on disk, the gate does not know it yet."""
+    CLOSED = 15
+    """The gate is closed to its token, for its completion; for what has been sent."""
+    RECORDING = 16
+    """For the disk to have the completion."""
+    RECORDED = 17
 
 
 class Why(IntEnum):
@@ -132,6 +141,8 @@ class Request:
     """One of its own sends has taken effect."""
     stale: bool = False
     """It was below the floor when it was admitted."""
+    unissued: bool = False
+    """When it came, somebody had been told of a lease of its key, and its token was above the floor."""
 
 
 @dataclass(slots=True, eq=False)
@@ -193,6 +204,19 @@ class World:
     """The highest token that was told that it holds the key (G2)."""
     sealed: list[int]
     """The highest token whose client was told that it is sealed (R3)."""
+    issued: list[int]
+    """The highest token of each key that a lease has on disk, whatever became of that disk."""
+    told: list[int]
+    """The highest token of a lease that somebody was told of (R10)."""
+    done: list[int]
+    """The token that has completed the job, on disk; 0 for none."""
+    leases: int = 0
+    finishes: int = 0
+    refused: bool = False
+    """The database is new, and the bucket has not been rebuilt."""
+    rebuilds_at: int = 0
+    """The rebuild has waited until then, at the earliest."""
+    generation: int = 0
     lost: bool = False
     """The database has been lost."""
     requests: list[Request] = field(default_factory=list)
@@ -228,6 +252,11 @@ def first(size: Size) -> World:
         known=[0 for _ in keys],
         acknowledged=[0 for _ in keys],
         sealed=[0 for _ in keys],
+        issued=[0 for _ in keys],
+        told=[0 for _ in keys],
+        done=[0 for _ in keys],
+        leases=size.leases,
+        finishes=size.finishes,
     )  # fmt: skip
 
 
@@ -243,12 +272,14 @@ def encode(w: World) -> Encoded:
     """The world as numbers."""
     return (
         (w.writes, w.grants, w.seals, w.retries, w.faults, w.crashes, w.stops, w.losses, w.lost,
-         *(max(0, at - w.now) for at in w.settles)),
+         *(max(0, at - w.now) for at in w.settles),
+         w.leases, w.finishes, w.refused, max(0, w.rebuilds_at - w.now) if w.refused else 0, w.generation),
         tuple(
             (f.floor, f.completed_floor, f.sealed_token, lazy, g.floor, g.completed_floor, g.sealed_token,
-             max(0, int(g.unsettled_until - w.now)) if g.unsettled_until > w.now else 0, known, acked, sealed)
-            for f, lazy, g, known, acked, sealed in zip(
-                w.fences, w.lazy, w.gates, w.known, w.acknowledged, w.sealed, strict=True
+             max(0, int(g.unsettled_until - w.now)) if g.unsettled_until > w.now else 0, known, acked, sealed,
+             f.granted_token, f.completed_token, g.granted_token, g._closed_to or 0, issued, told, done)
+            for f, lazy, g, known, acked, sealed, issued, told, done in zip(
+                w.fences, w.lazy, w.gates, w.known, w.acknowledged, w.sealed, w.issued, w.told, w.done, strict=True
             )
         ),
         tuple(w.objects),
@@ -279,7 +310,7 @@ def _flight(f: Flight | None, now: int) -> Encoded:
 def _request(r: Request, now: int) -> Encoded:
     return (
         int(r.op), r.obj, r.key, r.token, r.content, int(r.at), int(r.why), r.condition, r.value, r.looked, r.nonce,
-        _flight(r.flight, now), r.seen, r.took, r.stale,
+        _flight(r.flight, now), r.seen, r.took, r.stale, r.unissued,
     )  # fmt: skip
 
 
@@ -290,20 +321,24 @@ def decode(size: Size, state: Encoded) -> World:
         size,
         writes=budgets[0], grants=budgets[1], seals=budgets[2], retries=budgets[3], faults=budgets[4],
         crashes=budgets[5], stops=budgets[6], losses=budgets[7],
-        fences=[Fence(KEYS[k], row[0], row[1], row[2]) for k, row in enumerate(keys)],
+        fences=[_fence(k, row) for k, row in enumerate(keys)],
         lazy=[row[3] for row in keys],
         gates=[
-            core_gate.Gate(KEYS[k], row[4], row[5], row[6], row[7] or -math.inf) for k, row in enumerate(keys)
+            core_gate.Gate(KEYS[k], row[4], row[5], row[6], row[7] or -math.inf, row[13]) for k, row in enumerate(keys)
         ],
         objects=list(objects), memory=list(memory),
         owners=[row[0] for row in owners],
         claimed=[row[1] for row in owners], holder=[row[2] for row in owners],
         known=[row[8] for row in keys], acknowledged=[row[9] for row in keys],
         sealed=[row[10] for row in keys], marked=list(marked), bound=list(bound),
+        issued=[row[15] for row in keys], told=[row[16] for row in keys], done=[row[17] for row in keys],
+        leases=budgets[11], finishes=budgets[12], refused=budgets[13], rebuilds_at=budgets[14], generation=budgets[15],
         lost=budgets[8], settles=budgets[9:11],
         uploads=[Upload(*row) for row in uploads],
         again=[(_OPS[a[0]], *a[1:]) for a in again],
     )  # fmt: skip
+    for gate, row in zip(world.gates, keys, strict=True):
+        gate._closed_to = row[14] or None
     for row in requests:
         world.requests.append(
             Request(  # type: ignore[call-arg]
@@ -315,6 +350,11 @@ def decode(size: Size, state: Encoded) -> World:
         assert flight is not None
         world.adrift.append(flight)
     return world
+
+
+def _fence(key: int, row: Encoded) -> Fence:
+    grant = Grant(row[11], "holder", 1.0, 0.0, "id") if row[11] else None
+    return Fence(KEYS[key], row[0], row[1], row[2], grant=grant, completed_token=row[12])
 
 
 def _unflight(world: World, row: Encoded) -> Flight | None:

@@ -20,6 +20,10 @@ BOUNDED = [
     Size("stops", (PUT,), writes=1, grants=1, faults=1, stops=2, honoured=False),
     Size("no token, then a token", (PUT, STREAM), writes=2, tokens=(0, 1), faults=1, crashes=1),
     Size("a seal", (STREAM,), writes=2, seals=1, crashes=1),
+    Size("leases", (PUT,), writes=1, leases=2, crashes=1, honoured=False),
+    Size("a lease and a completion", (STREAM,), writes=1, leases=1, finishes=1, tokens=(1,), crashes=1),
+    Size("two completions", (PUT,), writes=0, leases=1, finishes=2, tokens=(1,), crashes=1),
+    Size("a rebuilt bucket", (PUT,), writes=2, tokens=(1, 2), losses=1, recorded=True),
     Size("two keys, no rule", (PUT,), writes=2, tokens=(0, 1), keys=2, rekey=False, crashes=1),
     Size("two keys, rekey", (PUT, DELETE), writes=2, tokens=(1,), keys=2, crashes=1),
 ]
@@ -52,6 +56,19 @@ FULL = [
     Size("two keys, rekey and an upload", (PUT, CREATE), writes=2, tokens=(1,), keys=2, crashes=1),
     Size("two keys and copies", (COPY,), writes=2, tokens=(1,), keys=2, crashes=1, faults=1),
     Size("two keys and a lost database", (PUT,), writes=2, tokens=(1, 2), keys=2, rekey=False, losses=1, faults=1),
+    Size("leases and faults", (PUT,), writes=1, leases=2, faults=1, crashes=1, honoured=False),
+    Size("a lease, a completion and a fault", (STREAM,), writes=1, leases=1, finishes=1, faults=1, crashes=1),
+    Size("a completion, then another", (PUT,), writes=1, grants=1, leases=1, finishes=2, honoured=False),
+    Size("a rebuilt bucket and leases", (PUT,), writes=2, losses=1, recorded=True, faults=1, leases=1),
+    Size("leases and streams", (STREAM,), writes=2, leases=2, tokens=(1, 2), crashes=1, faults=1),
+    Size("completions", (PUT, STREAM), writes=2, leases=2, finishes=2, crashes=1),
+    Size(
+        "completions and faults", (PUT,), writes=2, leases=1, finishes=1, seals=1, crashes=1, faults=1, honoured=False
+    ),
+    Size("a rebuilt bucket with deletes", (PUT, DELETE), writes=3, losses=1, recorded=True, faults=1),
+    Size("a rebuilt bucket, an upload and a crash", (CREATE, PUT), writes=2, losses=1, recorded=True, crashes=1),
+    Size("two rebuilt buckets' worth", (PUT,), writes=2, tokens=(1, 2), objects=2, losses=2, recorded=True, leases=1),
+    Size("a rebuilt bucket of two keys", (PUT,), writes=2, tokens=(0, 1), keys=2, rekey=False, losses=1, recorded=True),
     replace(Size("everything", (PUT, DELETE, CREATE), writes=3, objects=2, **_ALL), retries=1, losses=1),
 ]
 """All. The last is larger than can be looked at to its end; it is looked at as far as the time that is given."""

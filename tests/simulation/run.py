@@ -32,7 +32,8 @@ from tests.virtual_time import VirtualClock, run
 STEPS = 14
 QUIET_S = 1000.0
 """After so long without faults nothing may be under way any more: longer than every time-out."""
-FORGED = 500
+FORGED = 10**9
+"""So far apart are tokens that somebody has drawn himself, from each other and from those of leases."""
 FRESH_TOKEN = 1000
 """Higher than all before."""
 REVOKED_S = 100.0
@@ -97,6 +98,7 @@ class Simulation:
         self._marks: Counter[str] = Counter()
         self._workers: dict[asyncio.Task[None], None] = {}
         self._hired = 0
+        self._forged = 0
         self.gateway: Gateway
         """The one whose floors hold."""
         self._gateways: list[Gateway] = []
@@ -239,16 +241,17 @@ class Simulation:
         newest = self._tokens.last[key_of(key, name)]
         token = max(0, newest - self._stream.choice((0, 0, 1, 2)))
         if self.chance.leased and self.chance.stream("lease").random() < 0.15:
-            await self._forge(key, name, newest)
+            await self._forge(key, name)
         elif self.chance.leased and self.chance.stream("lease").random() < 0.1:
             await self._holder(key, name).reopen()
         else:
             await hire(key, token).work()
 
-    async def _forge(self, key: str | None, name: str, newest: int) -> None:
+    async def _forge(self, key: str | None, name: str) -> None:
         """One who has drawn his token himself: where a lease has been granted, none that no lease has issued passes
         (R10)."""
-        worker = self._hire(key, newest + FORGED)
+        self._forged += 1
+        worker = self._hire(key, FORGED * self._forged)
         leased = self._tokens.leased.get(key_of(key, name))
         reply = await worker.put_plain(name)
         passed = isinstance(reply.result, Result) and reply.result.status < 300
