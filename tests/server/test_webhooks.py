@@ -21,6 +21,7 @@ from gateway.server.tls import Tls, tls_faults
 from gateway.service.courier import NotTaken
 from gateway.service.webhooks import Answer, Webhook
 from gateway.telemetry import Telemetry
+from tests.server.control.contract import conforms
 from tests.server.rig import BOUND_S, Rig, running
 
 SECRET = "whsec_" + base64.b64encode(b"known to the receiver, not to logs").decode()
@@ -52,7 +53,10 @@ async def ask(rig: Rig, path: str, token: str = "op") -> tuple[int, str]:
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session,
         session.get(url) as answer,
     ):
-        return answer.status, await answer.text()
+        text = await answer.text()
+        told = text if answer.content_type == "text/plain" else json.loads(text)
+        conforms("GET", answer.url.raw_path, answer.status, answer.content_type, told)
+        return answer.status, text
 
 
 async def until_taken(receiver: Receiver, count: int) -> None:

@@ -62,7 +62,13 @@ def validator(method: str, path: str, status: int, content_type: str) -> Any:
 
 
 def conforms(method: str, path: str, status: int, content_type: str, body: Any) -> None:
-    """The answer is one that the document promises; `path` is as it was sent, percent-encoded and without a query."""
-    if operation(method, path) is None and status in UNDESCRIBED:
+    """The answer is one that the document promises; `path` is as it was sent, percent-encoded and without a query; `body`
+    is None for none."""
+    found = operation(method, path)
+    if found is None and status in UNDESCRIBED:
+        return
+    if body is None:
+        assert found is not None
+        assert "content" not in found["responses"][str(status)]
         return
     validator(method, path, status, content_type).validate(body)

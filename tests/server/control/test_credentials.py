@@ -13,6 +13,7 @@ from gateway.s3.sigv4 import Credentials
 from gateway.server.clients import Client
 from gateway.server.control.access import ApiToken
 from gateway.server.control.credentials import credentials_of
+from tests.server.control.contract import conforms
 from tests.server.rig import CREDENTIALS, Rig, running
 
 KEY = "job 1/ü"
@@ -35,7 +36,9 @@ async def ask(
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
     url = URL(f"http://127.0.0.1:{rig.gateway.control_port}{target}", encoded=True)
     async with aiohttp.ClientSession() as session, session.request(method, url, json=body, headers=headers) as answer:
-        return answer.status, await answer.json(content_type=None)
+        document = await answer.json(content_type=None)
+        conforms(method, answer.url.raw_path, answer.status, answer.content_type, document)
+        return answer.status, document
 
 
 def pair(told: Any) -> Credentials:
