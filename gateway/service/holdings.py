@@ -164,7 +164,6 @@ class Holdings:
             self.counts["expired"] += 1
             self._store.record(Event(held.key, EventKind.EXPIRED, held.token, held.token, held.holder))
             self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
-            line.stir()
             self.tell_end(held, EventKind.EXPIRED)
             if self._caps.max_renewals is None:  # these are counted here alone
                 self.watch(held, max(self._lines.free_at(line), held.term.expires_at + held.ttl_s))

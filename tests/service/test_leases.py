@@ -16,7 +16,7 @@ from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, Lea
 from gateway.service.leases import Lease, Leases, LeaseTerms
 from gateway.service.lines import Waiter
 from gateway.service.waits import Timing
-from gateway.stores.base import EventKind, Granted, StoreUnavailable
+from gateway.stores.base import Event, EventKind, Fence, Granted, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.rules import completed
 from tests.service.rig import JOB, Fault, Rig, refusal, rig
@@ -359,9 +359,19 @@ def test_nobody_passes_those_who_wait() -> None:
         first = await d.acquire("A")
         waiting = asyncio.create_task(d.acquire("B", wait_s=100))
         await later(1)
-        outcomes = await asyncio.gather(d.leases.release(J, first.token), refused(d.acquire("C")))
-        assert isinstance(outcomes[1], Held)
+        seal, passing = d.store.seal, []
+
+        async def seal_then(*given: Any) -> Fence:
+            fence = await seal(*given)
+            passing.append(asyncio.create_task(refused(d.acquire("C"))))  # its turn comes before that of B
+            return fence
+
+        d.store.seal = seal_then  # type: ignore[method-assign]
+        await d.leases.release(J, first.token)
         assert (await waiting).holder == "B"
+        held = await passing[0]
+        assert isinstance(held, Held)
+        assert held.holder == "B"
 
     play(main())
 
@@ -502,8 +512,6 @@ def test_an_operators_raise_and_seal_end_a_lease() -> None:
         assert second.token == 10
         waiting = asyncio.create_task(d.acquire("C", wait_s=1))
         await later(0.5)
-        from gateway.stores.base import Event
-
         await d.rig.fences.seal(J, second.token, Event("j", EventKind.SEALED, second.token, 10, "operator: y"))
         assert (await waiting).token == 11
         assert d.ends == [("j", 1, EventKind.RAISED), ("j", 10, EventKind.SEALED)]
