@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from pydantic import TypeAdapter
 
 from gateway.server.control.access import Access, ApiToken
@@ -64,6 +64,14 @@ class Media:
     """It is written as it comes about; nobody may ask for its head alone."""
 
 
+async def _expect(request: web.Request) -> None:
+    """Says that the body may come. Other expectations are passed over (RFC 9110, 10.1.1), which aiohttp by itself would
+    answer in plain text."""
+    if request.headers["Expect"].lower() == "100-continue" and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # of the answer, which is still to come
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One route. Everything that it can answer is said here, beside what holds for all calls."""
@@ -96,7 +104,7 @@ class Call:
 
         if self.method == "GET":
             return web.get(self.path, handle, allow_head=self.media is None or not self.media.streams)
-        return web.route(self.method, self.path, handle)
+        return web.route(self.method, self.path, handle, expect_handler=_expect)
 
     async def _arguments(self, request: web.Request, access: Access) -> dict[str, object]:
         """What the handler is called with. Raises `Problem` for who may not, and for what cannot be meant."""

@@ -62,8 +62,8 @@ def validator(method: str, path: str, status: int, content_type: str) -> Any:
 
 
 def conforms(method: str, path: str, status: int, content_type: str, body: Any) -> None:
-    """The answer is one that the document promises; `path` is as it was sent, percent-encoded and without a query; `body`
-    is None for none."""
+    """The answer is one that the document promises. `path` is as it was sent, percent-encoded and without a query;
+    `body` is None for none."""
     found = operation(method, path)
     if found is None and status in UNDESCRIBED:
         return

@@ -178,6 +178,26 @@ async def test_a_body_that_does_not_come(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert (status, problem["reason"]) == (408, "timeout")
 
 
+async def test_a_body_may_wait_to_be_asked_for(rig: Rig) -> None:
+    """`Expect: 100-continue` is met; what is awaited then is read like any other body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.gateway.control_port)
+    writer.write(
+        f"POST {CHECK} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(BOUND_S):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"{}")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+
+
+async def test_an_expectation_that_nobody_knows(rig: Rig) -> None:
+    """It may be passed over (RFC 9110, 10.1.1), and is."""
+    said = f"POST {CHECK} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{{}}"
+    status, problem = await say(rig, said.encode())
+    assert (status, problem["reason"]) == (400, "invalid")
+
+
 async def test_a_target_in_absolute_form(rig: Rig) -> None:
     """As a client says it to a proxy (RFC 9112, 3.2.2): the key is the same."""
     status, problem = await say(rig, b"GET http://localhost/v1/fences/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n")
