@@ -24,6 +24,7 @@ MAX_ELEMENTS = 50_000
 
 _ERROR = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<Error[\s/>]")
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]+)\s*</Code>")
+_LOCATION = re.compile(rb"(<(?:\w+:)?Location>)[^<]*")
 _DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 _NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
@@ -141,6 +142,11 @@ def render_complete_result(bucket: str, key: str, etag: str) -> bytes:
             "</CompleteMultipartUploadResult>"
         ).encode()
     )
+
+
+def with_location(body: bytes, location: str) -> bytes:
+    """An answer to CompleteMultipartUpload whose Location, if it has one, is this."""
+    return _LOCATION.sub(lambda found: found[1] + xml_text(location).encode(), body, count=1)
 
 
 def render_copy_result(etag: str, last_modified: str) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from string import punctuation
+from urllib.parse import quote
 
 from gateway.clock import Clock
 from gateway.core.errors import Reason, Refused
@@ -111,6 +113,14 @@ class Call(Answers):
             return
         if result is None or not any(name == ALLOWED for name, _ in result.headers):
             self.cross_origin = await cross_origin(self.services.writes.upstream, self.head)
+
+    @property
+    def location(self) -> str:
+        """The object's address, as the client has named it."""
+        assert self.request is not None
+        host = self.head.headers.get("host")
+        origin = f"{self.request.carrier.scheme}://{host}" if host else ""
+        return origin + quote(self.head.raw_path, safe=punctuation, encoding="latin-1")
 
     def buckets(self, operation: Operation) -> list[str]:
         """The buckets that the request touches. Raises `S3Error` for a copy's bad source."""

@@ -106,6 +106,10 @@ class Connection(asyncio.Protocol):
 
     # --- as those see it who answer
 
+    @property
+    def scheme(self) -> str:
+        return "http" if self._transport.get_extra_info("sslcontext") is None else "https"
+
     def write(self, data: bytes) -> None:
         if self._transport.is_closing():
             raise ClientGone("the client has closed the connection")

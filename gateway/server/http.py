@@ -32,6 +32,11 @@ class Carrier(Protocol):
     address: str
     """The peer's IP address."""
 
+    @property
+    def scheme(self) -> str:
+        """`http`, or `https` over TLS."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Send. Raises `ClientGone`."""
         ...

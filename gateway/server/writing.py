@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from gateway.core.errors import FenceError, Reason, Refused
 from gateway.core.keys import NO_TOKEN, Mode, WithoutToken
+from gateway.core.write import Answer
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, refuse_reserved
 from gateway.s3.operations import Effect, Fences, Operation
+from gateway.s3.xml import with_location
 from gateway.server.call import Call
 from gateway.service.uploads import take_binding
 from gateway.service.values import Result, Write
@@ -31,6 +33,8 @@ async def answer_write(call: Call, operation: Operation) -> None:
         if mapping.rule.mode is Mode.OBSERVE:
             would_refuse = call.record.decision == "would-refuse"
             services.observed.seen(write, result, would_refuse=would_refuse)
+    if operation.name == "CompleteMultipartUpload" and result.answer is Answer.APPLIED:
+        result.body = with_location(result.body, call.location)
     # To throw an upload away needs no floor, and tells none: the token may long have been overtaken.
     enforced = mapping.rule.mode is Mode.ENFORCE and operation.effect is not Effect.DISCARD
     await call.let_pages_read(result)

@@ -10,7 +10,7 @@ from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.cases.documents import completion, texts
 from tests.cases.sides import Sides
-from tests.server.rig import BUCKET, Answer, Pairs, Rig, rule, running
+from tests.server.rig import BUCKET, HOST, Answer, Pairs, Rig, rule, running
 
 TOKEN = ("x-fencing-token", "5")
 RULES = (rule("renders/{job}/**", "{job}"),)
@@ -71,11 +71,12 @@ async def test_a_complete_that_fails_in_its_200_and_has_succeeded() -> None:
             answer = await rig.ask("POST", target, [], completion([(1, b"x")]))
             assert answer.status == 200
             assert texts(answer.body, "Key") == ["renders/7/out"]
+            assert texts(answer.body, "Location") == [f"http://{HOST}/b/renders/7/out"]
 
 
 @pytest.mark.parametrize("key", ["plain", "renders/7/out"])
 async def test_a_complete_sent_twice(sides: Sides, key: str) -> None:
-    """Success twice, with one ETag, and the object is there once."""
+    """Success twice, with one ETag and the address that the client knows, and the object is there once."""
     fields = [TOKEN] if key.startswith("renders") else []
     created = await sides.through("POST", f"/{{b}}/{key}?uploads", fields, b"")
     (upload_id,) = texts(created.body, "UploadId")
@@ -87,6 +88,8 @@ async def test_a_complete_sent_twice(sides: Sides, key: str) -> None:
     ]
     assert [answer.status for answer in answers] == [200, 200]
     assert len({tuple(texts(answer.body, "ETag")) for answer in answers}) == 1
+    for answer in answers:
+        assert texts(answer.body, "Location") == [f"http://{HOST}/{sides.of_gateway}/{key}"]
     assert (await sides.through("GET", f"/{{b}}/{key}")).body == PART + b"end"
 
 

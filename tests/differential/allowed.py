@@ -75,8 +75,8 @@ def _record(exchange: Exchange) -> bool:
     return paged and exchange.direct.body != exchange.through.body and exchange.part()
 
 
-def _host_names(exchange: Exchange) -> bool:
-    return exchange.both("with_body", rb"<Location>https?://[^/<]*/", b"<Location>/")
+def _locations(exchange: Exchange) -> bool:
+    return exchange.both("with_body", rb"<Location>[^<]*", b"<Location>")
 
 
 def _own_error(exchange: Exchange) -> bool:
@@ -241,7 +241,7 @@ ALLOWED: dict[str, Allowed] = {
         "the gateway's record of a bucket is hidden from its clients' lists, whose pages it may leave shorter",
         _record,
     ),
-    "host names": Allowed("a Complete's Location names the host that the store was asked as", _host_names),
+    "locations": Allowed("a Complete's Location is the object's address as each was asked for it", _locations),
     "framing": Allowed("bodies are compared without it; HEAD's Content-Length stays", _framing),
     "fence on answers": Allowed(
         "docs/interface.md: a fenced answer tells token, key and floor, a fenced object its token and key",

@@ -22,6 +22,7 @@ from gateway.s3.xml import (
     render_batch_result,
     render_complete_result,
     render_copy_result,
+    with_location,
 )
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -255,6 +256,27 @@ def test_results_name_the_key() -> None:
     body = render_complete_result("b", "a&b< \r\n", '"e"')
     assert find_text(body, "Key") == "a&b< \r\n"
     assert find_text(body, "Location") == "/b/a&b< \r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "relocated"),
+    [
+        (
+            b"<R><Location>http://store:8333/b/k</Location><Key>k</Key></R>",
+            b"<R><Location>/a&amp;b</Location><Key>k</Key></R>",
+        ),
+        (b"  <x:R><x:Location></x:Location></x:R>", b"  <x:R><x:Location>/a&amp;b</x:Location></x:R>"),
+        (b"<R><Bucket>b</Bucket></R>", b"<R><Bucket>b</Bucket></R>"),
+        (
+            b"<R><Location>a</Location><Location>b</Location></R>",
+            b"<R><Location>/a&amp;b</Location><Location>b</Location></R>",
+        ),
+        (b"", b""),
+    ],
+)
+def test_a_location_is_put_in_place(body: bytes, relocated: bytes) -> None:
+    """The text of the first Location alone is another, escaped; an answer without one stays as it is."""
+    assert with_location(body, "/a&b") == relocated
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gateway.tls import client_context, pinned_context
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 from tests.authority import Authority, Pair
+from tests.cases.documents import completion, texts
 from tests.conftest import REGION
 from tests.server.rig import BOUND_S, BUCKET, CREDENTIALS, HOST, Rig, running, signed
 
@@ -147,6 +148,17 @@ async def test_hosts_and_presigned_urls(rig: Rig) -> None:
     for host in (HOST, f"{HOST}:443"):
         answer = await rig.say(f"GET /{BUCKET}/k?{query} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
         assert answer.body == b"body"
+
+
+async def test_a_complete_tells_the_address_of_https(rig: Rig) -> None:
+    """Where the object is, as the client has named it: scheme, bucket in the host, the path's own escapes."""
+    virtual, target = f"{BUCKET}.{HOST}", "/a%20b+%c3%bc"
+    created = await rig.ask("POST", f"{target}?uploads", [("x-fencing-token", "34")], b"", host=virtual)
+    (upload_id,) = texts(created.body, "UploadId")
+    await rig.ask("PUT", f"{target}?partNumber=1&uploadId={upload_id}", [], b"x", host=virtual)
+    for _ in range(2):  # the second is answered by the gateway alone
+        done = await rig.ask("POST", f"{target}?uploadId={upload_id}", [], completion([(1, b"x")]), host=virtual)
+    assert texts(done.body, "Location") == [f"https://{virtual}{target}"]
 
 
 # --- requests and refusals
