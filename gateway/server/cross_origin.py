@@ -2,7 +2,8 @@
 
 A browser shows such a page nothing of an answer without the fields of CORS (Fetch Standard, "CORS check"): a refusal
 would look like a broken network. What a bucket allows is the store's to say, so it is asked, by the request a browser
-would ask with; answers that come from the store bear these fields already.
+would ask with; answers that come from the store bear these fields already. Whoever is refused because the gateway is
+overloaded or stops is refused before that: it must cost nothing.
 """
 
 from __future__ import annotations

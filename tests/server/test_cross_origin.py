@@ -10,6 +10,7 @@ from hashlib import md5
 import pytest
 
 from gateway.server import cross_origin
+from gateway.server.listener import Limits
 from gateway.upstream.base import UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.conftest import StoreServer
@@ -103,6 +104,16 @@ async def test_a_bucket_that_says_nothing_allows_no_page(store_server: StoreServ
             await rig.ask("PUT", f"/{bucket}/a", [FROM_PAGE, ("x-fencing-token", "no")], b"x"),
         ):
             assert not readable(answer)
+
+
+async def test_too_many_requests_and_a_drain_ask_no_store() -> None:
+    """503 as quick as ever, with a page's Origin too: a flood of what is refused must not become one of the store."""
+    async with running(limits=Limits(max_concurrent_requests=0)) as rig:
+        overloaded = await rig.ask("PUT", f"/{BUCKET}/a", [FROM_PAGE], b"x")
+        rig.gateway.handler.draining = True
+        draining = await rig.ask("PUT", f"/{BUCKET}/a", [FROM_PAGE], b"x")
+        assert [answer.xml["FencingReason"] for answer in (overloaded, draining)] == ["Overloaded", "Draining"]
+        assert rig.upstream.requests == []
 
 
 class Silent(MemoryUpstream):
