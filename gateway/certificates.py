@@ -10,15 +10,9 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from gateway.tls import CertificateError
+
 _DER_SEQUENCE = b"\x30"  # how every certificate and key begins that is not PEM
-
-
-class CertificateError(Exception):
-    """A file of certificates, or of a key, cannot be used. The message names it and says what to do."""
-
-    def __init__(self, path: Path, message: str) -> None:
-        super().__init__(f"{path}: {message}")
-        self.path = path
 
 
 @dataclass(frozen=True, slots=True)

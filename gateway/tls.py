@@ -18,6 +18,14 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 _OTHER_NAME = frozenset({62, 64})  # a host name, an IP address
 
 
+class CertificateError(Exception):
+    """A file of certificates, or of a key, cannot be used. The message names it and says what to do."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+
+
 def server_context(cert: Path, key: Path) -> ssl.SSLContext:
     """For a listener that shows the certificate in `cert` and its chain. Raises `OSError` (`ssl.SSLError`)."""
     context = _strict(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gateway.certificates import CertificateError, check_authorities, read_identity
+from gateway.certificates import check_authorities, read_identity
+from gateway.tls import CertificateError
 from tests.authority import Authority, Pair
 
 

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import click
 import uvloop
 
-from gateway.certificates import CertificateError
 from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, print_table
@@ -26,6 +25,7 @@ from gateway.service.record import NoBucket, RecordObjects
 from gateway.service.records import fault_of, remedy
 from gateway.stores.base import Authority, StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
+from gateway.tls import CertificateError
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
 from gateway.upstream.examination import Report, examine

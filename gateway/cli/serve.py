@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 import uvloop
 
-from gateway.certificates import CertificateError
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
 from gateway.config import ControlSettings, S3Settings, Settings, split_listen
 from gateway.credentials_file import CredentialsFileError
@@ -24,6 +23,7 @@ from gateway.server.assemble import clients, file_faults, start_gateway
 from gateway.service.records import remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
+from gateway.tls import CertificateError
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
 

@@ -19,18 +19,18 @@ import struct
 from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from gateway.core.errors import Malformed, Reason
 from gateway.core.keys import FencingKey, Token
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed
 from gateway.s3.sigv4 import Credentials
+
+if TYPE_CHECKING:
+    from gateway.s3.sealing import Cipher
 
 ACCESS_KEY_PREFIX = "FGLS"
 """What every access key begins with that is bound to a lease; 16 characters follow, as S3 clients expect."""
@@ -79,12 +79,9 @@ class SessionKeys:
         Raises `S3Error` (InvalidToken) for what none of these keys has sealed, or not with this access key."""
         sealed = _decoded(session_token)
         key = self._by_id.get(sealed[1 : 1 + _ID_BYTES])
-        if key is None:
+        contents = None if key is None else key.open(access_key, sealed)
+        if key is None or contents is None:
             raise _invalid(access_key)
-        try:
-            contents = key.open(access_key, sealed)
-        except InvalidTag:
-            raise _invalid(access_key) from None
         token, expires_at, length = _CONTENTS.unpack_from(contents)
         end = _CONTENTS.size + length
         client, fence_key = contents[_CONTENTS.size : end].decode(), contents[end:].decode()
@@ -92,25 +89,29 @@ class SessionKeys:
 
 
 class _SealingKey:
-    """One key, and what is derived from it: its id, the AEAD's key, the key of the secrets' MAC."""
+    """One key: its id, and what it seals and opens."""
 
     def __init__(self, key: bytes) -> None:
-        derived = HKDF(SHA256(), length=_ID_BYTES + 64 + 32, salt=None, info=_INFO).derive(key)
-        self.id = derived[:_ID_BYTES]
-        self._aead = AESSIV(derived[_ID_BYTES : _ID_BYTES + 64])
-        self._of_secrets = derived[_ID_BYTES + 64 :]
+        self.id = hmac.digest(key, _INFO + b": id", "sha256")[:_ID_BYTES]
+        self._key = key
+
+    @cached_property
+    def _cipher(self) -> Cipher:
+        from gateway.s3.sealing import Cipher  # noqa: PLC0415 - see there
+
+        return Cipher(self._key, _INFO)
 
     def seal(self, access_key: str, contents: bytes) -> bytes:
         head = _VERSION + self.id
-        return head + self._aead.encrypt(contents, [head, access_key.encode()])
+        return head + self._cipher.encrypt(contents, head, access_key.encode())
 
-    def open(self, access_key: str, sealed: bytes) -> bytes:
-        """Raises `InvalidTag`."""
+    def open(self, access_key: str, sealed: bytes) -> bytes | None:
+        """None for what this key has not sealed, or not with this access key."""
         head, rest = sealed[: 1 + _ID_BYTES], sealed[1 + _ID_BYTES :]
-        return self._aead.decrypt(rest, [head, access_key.encode("utf-8", "surrogateescape")])
+        return self._cipher.decrypt(rest, head, access_key.encode("utf-8", "surrogateescape"))
 
     def credentials(self, access_key: str, sealed: bytes) -> Credentials:
-        secret = hmac.digest(self._of_secrets, access_key.encode() + sealed, "sha256")[:30]
+        secret = self._cipher.mac(access_key.encode() + sealed)[:30]
         return Credentials(access_key, _encoded(secret), _encoded(sealed))
 
 

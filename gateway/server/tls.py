@@ -6,13 +6,16 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gateway.certificates import CertificateError, Identity, check_authorities, read_identity
 from gateway.clock import SystemClock
 from gateway.config import Fault, Settings
 from gateway.config_source import Place
 from gateway.telemetry import Telemetry
-from gateway.tls import ChangingCertificate, client_context, server_context
+from gateway.tls import CertificateError, ChangingCertificate, client_context, server_context
+
+if TYPE_CHECKING:
+    from gateway.certificates import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class _Files:
 
     def load(self, now: float) -> tuple[ssl.SSLContext, Identity | None]:
         """A context made of them as they are now, and whose certificate it shows. Raises `CertificateError`."""
+        # Loaded where TLS is used: what looks into certificates takes some 10 MB.
+        from gateway.certificates import check_authorities, read_identity  # noqa: PLC0415
+
         identity = None
         if self.cert is not None and self.key is not None:
             identity = read_identity(self.cert, self.key, now)

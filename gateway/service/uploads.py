@@ -179,6 +179,8 @@ class Uploads:
                 raise store_unavailable(error) from error
             if upload.state in (UploadState.OPEN, UploadState.REVOKED):
                 self._ended(upload)
+        if result.code == "NoSuchUpload" and upload.state in (UploadState.REVOKED, UploadState.ABORTED):
+            return Result(204, [], b"")  # it has been thrown away: the gateway was there before
         return result
 
     # --- Complete's answers

@@ -190,3 +190,9 @@ def test_as_many_files_as_a_process_may_have() -> None:
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert told.splitlines() == ["{} (8192, 8192)", "{'limit': 4096, 'needed': 4480} (4096, 4096)"]
+
+
+def test_a_plain_gateway_loads_no_cryptography() -> None:
+    """Without TLS and bound credentials nothing of `cryptography` is in memory: a tenth of what a gateway may take."""
+    told = "import sys, gateway.cli.serve; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
