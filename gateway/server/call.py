@@ -116,10 +116,11 @@ class Call(Answers):
 
     @property
     def location(self) -> str:
-        """The object's address, as the client has named it."""
+        """The object's address, as the client has named it; a proxy that ends TLS says so in X-Forwarded-Proto."""
         assert self.request is not None
-        host = self.head.headers.get("host")
-        origin = f"{self.request.carrier.scheme}://{host}" if host else ""
+        headers = self.head.headers
+        scheme = "https" if headers.get("x-forwarded-proto") == "https" else self.request.carrier.scheme
+        origin = f"{scheme}://{headers.get('host')}" if "host" in headers else ""
         return origin + quote(self.head.raw_path, safe=punctuation, encoding="latin-1")
 
     def buckets(self, operation: Operation) -> list[str]:

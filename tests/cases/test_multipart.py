@@ -64,14 +64,16 @@ async def test_a_complete_that_fails_in_its_200(rest: bytes, fields: Pairs) -> N
 
 
 async def test_a_complete_that_fails_in_its_200_and_has_succeeded() -> None:
-    """The object bears the upload's nonce: the client is told success, once and again."""
+    """The object bears the upload's nonce: the client is told success, once and again, and where, also by the scheme
+    that it speaks with a proxy."""
     async with running(upstream=Talking(INTERNAL, applies=True), rules=RULES) as rig:
         target = await begun(rig, "renders/7/out", [TOKEN], [(1, b"x")])
-        for _ in range(2):
-            answer = await rig.ask("POST", target, [], completion([(1, b"x")]))
+        for scheme in ("http", "https"):
+            told = [("x-forwarded-proto", scheme)]
+            answer = await rig.ask("POST", target, [], completion([(1, b"x")]), unsigned=told)
             assert answer.status == 200
             assert texts(answer.body, "Key") == ["renders/7/out"]
-            assert texts(answer.body, "Location") == [f"http://{HOST}/b/renders/7/out"]
+            assert texts(answer.body, "Location") == [f"{scheme}://{HOST}/b/renders/7/out"]
 
 
 @pytest.mark.parametrize("key", ["plain", "renders/7/out"])
