@@ -13,6 +13,7 @@ import orjson
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.job_work import work
+from gateway.cli.lease import LONGEST_WAIT
 from gateway.cli.run import check_outputs, result_of
 from gateway.cli.show import print_facts, print_json, print_table, printable
 from gateway.client.calls import output_of
@@ -72,7 +73,7 @@ def submit(
     type=click.FloatRange(min=0.1),
     help="Seconds until the job is delivered again, unless it is extended; by default the queue's.",
 )
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help="Wait for a job, in seconds.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help=LONGEST_WAIT)
 @click.option(
     "--max", "max_jobs", type=click.IntRange(1, 100), default=1, show_default=True, help="At most so many jobs."
 )

@@ -14,7 +14,14 @@ import click
 import orjson
 
 from gateway.cli.control_client import ControlClient, connected
-from gateway.cli.run import GRACE_OF_TERM, environment_of, guard_with, judge, worker_options
+from gateway.cli.run import (
+    GRACE_OF_TERM,
+    environment_of,
+    guard_with,
+    judge,
+    require_process_groups,
+    worker_options,
+)
 from gateway.cli.show import printable
 from gateway.cli.supervise import status_of
 from gateway.cli.ward import Ward
@@ -58,6 +65,7 @@ def work(
     In COMMAND's words {payload}, {key} and {token} stand for the job's; FENCING_PAYLOAD holds the payload, too. Exit
     status 0 completes the job, any other is a failed attempt. SIGTERM and SIGINT let the running ones end, a second one
     ends them and gives their jobs back."""
+    require_process_groups()
     grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
     with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.url, endpoint, os.environ))

@@ -13,6 +13,8 @@ from gateway.cli.fence import TokenType
 from gateway.cli.show import print_facts, print_json, print_table
 from gateway.clock import SystemClock
 
+LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
+
 
 @click.group()
 def lease() -> None:
@@ -22,7 +24,7 @@ def lease() -> None:
 @lease.command()
 @click.argument("key")
 @click.option("--ttl", "ttl_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="In seconds.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help="Wait in line, in seconds.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help=LONGEST_WAIT)
 @click.option("--holder", help="Who others are told holds it; by default this host and process.")
 @click.option("--idempotency-key", help="Repeated with the same one, the command is given the same lease.")
 @control_command

@@ -113,22 +113,36 @@ def run(
     COMMAND gets FENCING_KEY, FENCING_TOKEN and AWS credentials that are bound to them. Exits with its status; 0
     completes the job, everything else gives the lease back. If the lease is lost, COMMAND and its process group are
     sent SIGTERM, and SIGKILL before anybody else can have the lease; the status is then 1."""
+    require_process_groups()
     check_outputs(outputs)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_DFL:
             signal.signal(signum, _leave)
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
+    terminal = Terminal.in_foreground()
     with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
-        status = guarded(command, environment_of(lease, client.url, endpoint, os.environ), lease, grace_s)
+        environ = environment_of(lease, client.url, endpoint, os.environ)
+        status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
             lease.complete(result_of(result), outputs)
+    if terminal is not None and status == 128 + signal.SIGINT:
+        # Ctrl-C was the command's alone. What is in our group, as a script that we are part of, is to have it, too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.killpg(os.getpgrp(), signal.SIGINT)
     sys.exit(status)
 
 
-def guarded(command: Sequence[str], environ: Mapping[str, str], lease: SyncLease, grace_s: float) -> int:
-    """Run it on our own terminal, if we have one; its exit status. Raises `LeaseLost` if it was ended for that."""
+def require_process_groups() -> None:
+    """An exit with status 2 where there are none."""
+    if os.name != "posix":
+        fail("this command needs the process groups of POSIX")
+
+
+def guarded(
+    command: Sequence[str], environ: Mapping[str, str], lease: SyncLease, grace_s: float, terminal: Terminal | None
+) -> int:
+    """Run it, on our own terminal if we have one; its exit status. Raises `LeaseLost` if it was ended for that."""
     with awaiting() as mask:
-        terminal = Terminal.in_foreground()
         ward = Ward(
             command,
             environ,

@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from gateway.cli.terminal import Terminal, stop_here
 from gateway.cli.ward import Ward
 
-PASSED_ON = frozenset(
-    {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH}
-)
-AWAITED = PASSED_ON | {signal.SIGCHLD, signal.SIGTSTP, signal.SIGCONT}
+
+def _known(*names: str) -> frozenset[signal.Signals]:
+    """Those that the platform has, so that other commands can be imported on every one."""
+    return frozenset(signal.Signals[name] for name in names if name in signal.Signals.__members__)
+
+
+PASSED_ON = _known("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGWINCH")
+AWAITED = PASSED_ON | _known("SIGCHLD", "SIGTSTP", "SIGCONT")
 
 
 @contextmanager

@@ -39,7 +39,8 @@ class LeaseHeld(Refused):
 
     @property
     def holder(self) -> str:
-        return str(self.problem.get("holder", ""))
+        """Empty where others stand in line, and nobody holds it now."""
+        return str(self.problem.get("holder") or "")
 
     @property
     def expires_in_s(self) -> float | None:

@@ -1,16 +1,17 @@
-"""From the grant of a lease, or the delivery of a job, to its end. All of it runs in the client's own thread."""
+"""From the grant of a lease, or the delivery of a job, to its end. All of it runs in the client's own thread, except
+that the calls that end it are noted in the caller's: he may be gone before they begin."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.client.calls import Calls, patiently
-from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost
+from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost, Unreachable
 from gateway.client.heartbeat import beat
 from gateway.client.held import Held
 from gateway.client.records import Grant, JobRecord
@@ -34,6 +35,8 @@ class Hold(ABC):
         self._heartbeat: asyncio.Task[None] | None = None
         self.ended = False
         """By its holder: completed, failed or given back."""
+        self.not_ended_for: Exception | None = None
+        """Why it is not, though its holder said that it be: the call failed, or has not been answered."""
 
     @property
     def held(self) -> Held:
@@ -71,7 +74,7 @@ class Hold(ABC):
             await patiently(renew, lambda: until, self._clock)
         return held
 
-    async def complete(self, result: object, outputs: Sequence[str]) -> JobRecord:
+    def complete(self, result: object, outputs: Sequence[str]) -> Coroutine[Any, Any, JobRecord]:
         """Record the job as done; repeated until the deadline. Raises `Refused`, `Unreachable`."""
         held, grant = self.held, self.held.grant
         held.check()
@@ -79,16 +82,17 @@ class Hold(ABC):
         async def attempt() -> JobRecord:
             return await self._calls.complete(grant.key, grant.token, result, outputs)
 
-        return await self._finish(patiently(attempt, lambda: held.deadline, self._clock))
+        return self._finish(lambda: patiently(attempt, lambda: held.deadline, self._clock))
 
-    async def release(self) -> None:
+    def release(self) -> Coroutine[Any, Any, None]:
         """Give it back, for others to have. Raises `Refused`, `Unreachable`."""
-        await self._finish(self._give_back(self.held.grant))
+        grant = self.held.grant
+        return self._finish(lambda: self._give_back(grant))
 
-    async def fail(self, error: str, *, retry: bool, delay_s: float | None) -> None:
+    def fail(self, error: str, *, retry: bool, delay_s: float | None) -> Coroutine[Any, Any, None]:
         """Tell that the attempt has failed. Raises `Refused`, `Unreachable`."""
         grant = self.held.grant
-        await self._finish(self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s))
+        return self._finish(lambda: self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s))
 
     async def leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
         """Unless it is over: a last call, whose failure is nobody's concern. Then stop renewing."""
@@ -98,11 +102,18 @@ class Hold(ABC):
         if self._heartbeat is not None:
             self._heartbeat.cancel()
 
-    async def _finish(self, call: Awaitable[T]) -> T:
+    def _finish(self, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+        self.not_ended_for = Unreachable(f"the call that was to end {self.held.grant.key!r} was cut short")
+        return self._finished(call)
+
+    async def _finished(self, call: Callable[[], Awaitable[T]]) -> T:
         held = self.held
         held.finishing = True
         try:
-            answer = await call
+            answer = await call()
+        except Exception as error:
+            self.not_ended_for = error
+            raise
         finally:
             held.finishing = False
         self.ended = True

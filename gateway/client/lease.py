@@ -98,8 +98,9 @@ class Lease(_Context, GuardedLease):
 
 class Job(_Context, GuardedJob):
     """A job as an asynchronous context. Left normally, the job is completed without a result, unless it has been ended
-    within; left by an exception, it has failed; cancelled, it is given back. When its lease is lost, the task in the
-    context is cancelled at its next `await`, and the context raises `LeaseLost`."""
+    within; left by an exception, it has failed; cancelled, it is given back. A call within that was to end it and did
+    not, as a completion that was refused, is such an exception, also where it was caught. When its lease is lost, the
+    task in the context is cancelled at its next `await`, and the context raises `LeaseLost`."""
 
     async def fail(self, error: str, *, retry: bool = True, delay_s: float | None = None) -> None:
         """End the attempt as failed: the queue tries again, later and so often as its settings say, or not at all
@@ -107,8 +108,13 @@ class Job(_Context, GuardedJob):
         await self._background.run(self._hold.fail(error, retry=retry, delay_s=delay_s))
 
     async def _end(self, error: BaseException | None) -> None:
-        if error is None and not self._hold.ended:
+        not_ended_for = self._hold.not_ended_for
+        if error is None and not self._hold.ended and not_ended_for is None:
             await self.complete()
-        elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
-            told = in_words(error)
+            return
+        failure = error or not_ended_for
+        if isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
+            told = in_words(failure)
             await self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
+        if error is None and not_ended_for is not None:
+            raise not_ended_for

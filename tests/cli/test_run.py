@@ -209,9 +209,18 @@ def test_a_gateway_that_restarts(store_server: StoreServer, key: str, tmp_path: 
 
 def renewals(gateway: GatewayProcess) -> float:
     """How many this run of the gateway has seen."""
+    return metric(gateway, 'fencing_leases_total{event="renewed"}')
+
+
+def waiting(gateway: GatewayProcess) -> float:
+    """How many stand in line."""
+    return metric(gateway, "fencing_leases_waiting")
+
+
+def metric(gateway: GatewayProcess, name: str) -> float:
     with urllib.request.urlopen(f"{gateway.control_url}/metrics", timeout=BOUND_S) as answer:
-        (count,) = re.findall(r'^fencing_leases_total\{event="renewed"\} ([\d.]+)$', answer.read().decode(), re.M)
-    return float(count)
+        (value,) = re.findall(rf"^{re.escape(name)} ([\d.]+)$", answer.read().decode(), re.M)
+    return float(value)
 
 
 # --- what happens to run
@@ -278,3 +287,24 @@ def test_killed_it_leaves_nothing_behind(gateway: GatewayProcess, key: str) -> N
         work.process.kill()
         until(lambda: all(map(is_gone, pids)))
         assert time.monotonic() - began_s < 10
+
+
+def test_a_guard_that_is_killed_takes_the_command_along(gateway: GatewayProcess, key: str) -> None:
+    """Nothing works without its guard: `run` sees it die, and kills the command."""
+    with running(gateway, "run", "--key", key, "--ttl", "30", "--", "sh", "-c", SLEEPS) as work:
+        pid = int(work.line().split()[0])
+        (guard,) = [one for one in children(work.process.pid) if one != pid]
+        os.kill(guard, signal.SIGKILL)
+        assert work.status() == 1
+        assert is_gone(pid)
+
+
+def test_ended_while_it_waits_in_line(gateway: GatewayProcess, key: str) -> None:
+    """SIGTERM before there is a lease: it ends at once, begins nothing, and leaves the line."""
+    with running(gateway, "run", "--key", key, *TTL, "--", "sh", "-c", SLEEPS) as first:
+        first.line()
+        with running(gateway, "run", "--key", key, "--wait", "60", "--", "echo", "begun") as second:
+            until(lambda: waiting(gateway) == 1)
+            second.process.terminate()
+            assert (second.status(), second.line()) == (143, "")
+        until(lambda: waiting(gateway) == 0)

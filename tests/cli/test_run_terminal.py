@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from select import select
 
 from tests.cli.working import BOUND_S, command, environ
@@ -92,6 +94,21 @@ def test_ctrl_c_is_the_command_s(gateway: GatewayProcess, key: str) -> None:
         one.type(CTRL_C)
         one.wait_for(r"heard\r")
         one.wait_for(r"status 4\r")
+
+
+def test_ctrl_c_ends_the_script_that_it_is_part_of(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
+    """A command that dies of Ctrl-C takes the script along, as it does without `run`; the lease is given back."""
+    script = tmp_path / "script.sh"
+    line = shlex.join([*command("run", "--key", key), "--", "sh", "-c", "echo begun; read line"])
+    script.write_text(f"{line}\necho the script goes on\n")
+    with shell(gateway) as one:
+        one.type(f"bash {script}\n")
+        one.wait_for(r"begun\r")
+        one.type(CTRL_C)
+        one.wait_for(r"> $")
+        one.type("echo status $?\n")
+        assert "goes on" not in one.wait_for(r"(?s).*status 130\r")[0]
+    assert gateway.ask("lease", "acquire", key).exit_code == 0
 
 
 def test_ctrl_z_stops_both_and_fg_continues_both(gateway: GatewayProcess, key: str) -> None:

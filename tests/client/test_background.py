@@ -1,0 +1,111 @@
+"""The client's own thread: who may use it, what ends it, and what it leaves to others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.client import SyncGatewayClient
+from gateway.client.background import Background
+from tests.client.rig import BOUND_S, Served
+from tests.gateway_process import ROOT, environment
+
+FORKED = """
+import os, sys
+from gateway.client import SyncGatewayClient
+
+client = SyncGatewayClient(sys.argv[1])
+with client.lease("forked") as lease:
+    if os.fork() == 0:
+        try:
+            lease.release()
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+    lease.check()
+client.close()
+"""
+FROZEN = """
+import sys
+from gateway.client import LeaseLost, SyncGatewayClient
+
+with SyncGatewayClient(sys.argv[1]) as client:
+    try:
+        with client.lease("frozen", ttl_s=1) as lease:
+            print("held", flush=True)
+            sys.stdin.readline()
+            lease.check()
+            print("went on")
+    except LeaseLost as lost:
+        print(lost)
+"""
+
+
+async def nothing() -> None:
+    """Ends at once."""
+
+
+def python(script: str, gateway: Served) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, gateway.url],
+        env=environment(PYTHONPATH=str(ROOT)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_ends_what_runs() -> None:
+    """Closed, it has cancelled what was under way, ended its thread, and takes nothing more."""
+    background = Background()
+    waiting = background.submit(asyncio.sleep(BOUND_S))
+    (thread,) = [one for one in threading.enumerate() if one.name == "fencing-gateway"]
+    background.close(nothing())
+    assert waiting.cancelled()
+    assert not thread.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        background.call(nothing())
+    background.close(nothing())
+
+
+def test_signals_are_not_for_it() -> None:
+    """Whoever waits for a signal elsewhere in the process gets it: all are blocked here."""
+
+    async def blocked() -> set[int]:
+        return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    background = Background()
+    assert {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT} <= background.call(blocked())
+    background.close(nothing())
+
+
+def test_a_fork_has_none(gateway: Served) -> None:
+    """A child has the client's memory and not its thread: it is told, and its parent's lease stays as it was."""
+    with python(FORKED, gateway) as process:
+        told, _ = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, told) == (0, "this client was made before a fork: make one in each process\n")
+
+
+def test_a_frozen_process_notices_at_its_first_look(gateway: Served) -> None:
+    """Stopped past its lease while another takes it, and continued: the first `check` raises, whatever its heartbeat
+    has heard by then."""
+    with python(FROZEN, gateway) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        with SyncGatewayClient(gateway.url) as client, client.lease("frozen", wait_s=BOUND_S) as second:
+            assert second.token == 2
+            process.send_signal(signal.SIGCONT)
+            told, _ = process.communicate("go on\n", timeout=BOUND_S)
+    assert "went on" not in told
+    assert "lease" in told
+    assert "frozen" in told
+    assert Path(f"/proc/{os.getpid()}").exists()
