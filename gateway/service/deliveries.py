@@ -23,7 +23,7 @@ from gateway.service.job_errors import RepeatedReceive
 from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
-from gateway.stores.base import Event, Granted, GrantWanted, Store
+from gateway.stores.base import Event, Granted, GrantWanted, Store, StoreUnavailable
 from gateway.stores.job_base import Place
 
 T = TypeVar("T")
@@ -82,8 +82,10 @@ class Deliveries:
         queues: Queues,
         running: dict[FencingKey, Job],
         max_waiting: int,
+        doubt: Callable[[FencingKey], None],
     ) -> None:
-        """`running` holds what is delivered, by key; `max_waiting` bounds the workers that wait."""
+        """`running` holds what is delivered, by key; `max_waiting` bounds the workers that wait; `doubt` is told of a
+        job of which nobody knows whether the store has delivered it."""
         self._leases = leases
         self._store = store
         self._clock = clock
@@ -91,6 +93,7 @@ class Deliveries:
         self._queues = queues
         self._running = running
         self._max_waiting = max_waiting
+        self._doubt = doubt
         self._asked: dict[tuple[str, str], _Asked] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.delivered = 0
@@ -190,6 +193,7 @@ class Deliveries:
                 if fence.held.holder != wish.holder:
                     raise RepeatedReceive
                 held.append(job)
+                self._running[FencingKey(job.key)] = job
         return await self._told(held, wish) if held else []
 
     async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:
@@ -199,7 +203,11 @@ class Deliveries:
 
         async def call(_: FencingKey, wanted: GrantWanted, event: Event) -> Granted:
             nonlocal delivered
-            change = await self._store.jobs.deliver(key, wanted, event)
+            try:
+                change = await self._store.jobs.deliver(key, wanted, event)
+            except StoreUnavailable:
+                self._doubt(key)
+                raise
             if change.done and change.job is not None:
                 delivered = self._running[key] = change.job
             elif change.job is None or change.job.state is not JobState.WAITING:

@@ -57,7 +57,7 @@ class Jobs:
         self._queues = Queues(store.jobs.waiting)
         self._running: dict[FencingKey, Job] = {}
         """What is delivered, by key, as far as its delivery has not run out."""
-        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running, max_waiting)
+        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running, max_waiting, self._doubt)
         self._turns = Turns()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._due: asyncio.TimerHandle | None = None
@@ -77,11 +77,7 @@ class Jobs:
         while jobs := await self._store.jobs.running(after, READ_AT_ONCE):
             after = jobs[-1].key
             for job in jobs:
-                key = FencingKey(job.key)
-                self._running[key] = job
-                lease = await self._leases.lease_of(key)
-                if lease is None or lease.token != job.token:
-                    self._ended(key, Token(job.token), EventKind.SEALED)
+                await self._look_after(job)
         await self._look_for_due()
 
     async def stop(self) -> None:
@@ -125,10 +121,15 @@ class Jobs:
         done, is answered as it is: with `deduplicate` False it is refused, and one of another queue always. Raises
         `UnknownQueue`, `JobExists`, `StoreUnavailable`."""
         self._rules.of(queue)
+        return await self._to_its_end(self._submit(queue, key, payload, priority, delay_s, deduplicate))
+
+    async def _submit(
+        self, queue: str, key: FencingKey, payload: str | None, priority: int, delay_s: float, deduplicate: bool
+    ) -> tuple[Job, bool]:
         new = Job(key, queue, priority=priority, payload=payload, submitted_at=self._clock.wall())
         if delay_s:
             new = replace(new, state=JobState.DELAYED, available_at=self._now() + delay_s)
-        change = await self._store.jobs.submit(new)
+        change = await self._decided(key, self._store.jobs.submit(new))
         job = change.job
         assert job is not None, "a completed key has a job"
         if change.done:
@@ -174,17 +175,22 @@ class Jobs:
         lease = await self._leases.renew(key, token, ttl_s=visibility_s, request_id=request_id)
         running = self._running.get(key)
         if running is None or running.token != token:
-            async with self._turns.of(key):
-                change = await self._store.jobs.renew(key, token)
-                if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
-                    self._running[key] = change.job
+            await self._to_its_end(self._run_again(key, token))
         return lease
+
+    async def _run_again(self, key: FencingKey, token: Token) -> None:
+        async with self._turns.of(key):
+            change = await self._decided(key, self._store.jobs.renew(key, token))
+            if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
+                self._running[key] = change.job
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
         `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`."""
         at = self._now() + delay_s if delay_s else 0.0
-        return await self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
+        return await self._to_its_end(
+            self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
+        )
 
     async def fail(
         self, key: FencingKey, token: Token, error: str = "", *, retry: bool = True, delay_s: float | None = None
@@ -198,7 +204,7 @@ class Jobs:
                 key, token, policy, now=self._now(), error=error, retry=retry, delay_s=delay_s
             )
 
-        return await self._give_up(key, token, "failed", call)
+        return await self._to_its_end(self._give_up(key, token, "failed", call))
 
     async def _give_up(
         self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
@@ -209,7 +215,7 @@ class Jobs:
 
         async def seal() -> Fence:
             nonlocal change
-            change = await call(None if job is None else job.queue)
+            change = await self._decided(key, call(None if job is None else job.queue))
             return change.fence
 
         async with self._turns.of(key):
@@ -231,7 +237,10 @@ class Jobs:
     async def reopen(self, key: FencingKey, reason: str) -> Job | None:
         """Have a completed or dead job done again; None where it belonged to no queue, so that the key is as if it had
         never been completed. Raises `NoJob`, `NotEnded`, `StoreUnavailable`."""
-        change = await self._store.jobs.reopen(key, reason)
+        return await self._to_its_end(self._reopen(key, reason))
+
+    async def _reopen(self, key: FencingKey, reason: str) -> Job | None:
+        change = await self._decided(key, self._store.jobs.reopen(key, reason))
         if not change.done:
             if change.job is None:
                 raise NoJob(key)
@@ -290,6 +299,55 @@ class Jobs:
         if change.done and change.job is not None:
             self.counts[_COUNTED.get(how, "lapsed")] += 1
             self._returned(change.job)
+        else:
+            self._queues.doubt()  # it may have been done by an attempt that failed
+
+    async def _look_after(self, job: Job) -> None:
+        """The job runs: it comes back when its lease ends, at once if that is over. Raises `TryAgain`."""
+        key = FencingKey(job.key)
+        self._running[key] = job
+        try:
+            lease = await self._leases.lease_of(key)
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+        if lease is None or lease.token != job.token:
+            self._ended(key, Token(job.token), EventKind.SEALED)
+        elif not lease.expires_in_s:
+            self._ended(key, lease.token, EventKind.EXPIRED)  # that will not be told again
+
+    def _doubt(self, key: FencingKey) -> None:
+        """The store has failed, and may have changed the job of `key` all the same."""
+        self._queues.doubt()
+        self._spawn(self._find_out(key))
+
+    async def _find_out(self, key: FencingKey) -> None:
+        while True:
+            try:
+                job = await self._store.jobs.job(key)
+                if job is None:
+                    return
+                running = self._running.get(key)
+                if job.state is not JobState.RUNNING:
+                    if running is not None and running.token == job.token:
+                        del self._running[key]
+                    if job.state is JobState.DELAYED:
+                        self._look_at(job.available_at)
+                elif running is None or running.token != job.token:
+                    await self._look_after(job)
+            except (StoreUnavailable, FenceError) as error:
+                _log.warning("job-not-looked-after", fence_key=key, reason=str(error))
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _decided(self, key: FencingKey, decision: Awaitable[JobChange]) -> JobChange:
+        """What the store decides. Raises `StoreUnavailable`: then it is found out what it had decided by then."""
+        try:
+            return await decision
+        except StoreUnavailable:
+            self._doubt(key)
+            raise
 
     def _returned(self, job: Job) -> None:
         """The job waits, is delayed, or is dead."""
@@ -324,6 +382,7 @@ class Jobs:
             at = await self._store.jobs.next_due()
         except StoreUnavailable as error:
             _log.warning("delayed-jobs-not-looked-for", reason=str(error))
+            self._queues.doubt()
             at = self._now() + AGAIN_S
         if at is not None:
             self._look_at(at)
@@ -333,6 +392,12 @@ class Jobs:
         return self._clock.monotonic() + self._offset_s
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """A caller that goes away must not leave what is known here behind the store."""
+        task = self._spawn(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
+        return await asyncio.shield(task)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(work)

@@ -158,6 +158,14 @@ class Queue:
                 self._is_all = False
         self._match()
 
+    def doubt(self) -> None:
+        """What is known of the line may be wrong: it is read again."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        self._first, self._is_all = [], False
+        self._match()
+
     def put_back(self, place: Place) -> None:
         """A job that was taken waits on."""
         self._taken.discard(place.key)
@@ -244,6 +252,11 @@ class Queues:
         """A job has come to wait in a queue, or waits again."""
         if (queue := self._queues.get(name)) is not None:
             queue.add(place)
+
+    def doubt(self) -> None:
+        """The store has failed, and may have changed a line all the same."""
+        for queue in self._queues.values():
+            queue.doubt()
 
     def dismiss(self) -> None:
         """Tell all workers, and those who come, that there is nothing."""
