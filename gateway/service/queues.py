@@ -199,22 +199,33 @@ class Queue:
             self._reading = asyncio.ensure_future(self._refill())
 
     async def _refill(self) -> None:
+        this = asyncio.current_task()
         self._added, self._gone = [], set()
         limit = self._limit + len(self._taken)
         try:
             places = await self._read(limit)
-        except StoreUnavailable as error:
-            self._reading = None
-            for worker in list(self.workers):
-                if not worker.given.done():
-                    worker.given.set_exception(error)
-            self.workers.clear()
-            return
+        except BaseException as error:
+            if self._reading is this:
+                self._reading = None
+                self._cannot_be_read(error)
+            if isinstance(error, StoreUnavailable):
+                return
+            raise
+        if self._reading is not this:
+            return  # what has been read is doubted
         self._reading = None
         out = self._taken | self._gone
         self._first = sorted({place for place in (*places, *self._added) if place.key not in out})
         self._is_all = len(places) < limit
         self._match()
+
+    def _cannot_be_read(self, error: BaseException) -> None:
+        """Tell those who wait."""
+        told = error if isinstance(error, StoreUnavailable) else StoreUnavailable("the queue could not be read")
+        for worker in list(self.workers):
+            if not worker.given.done():
+                worker.given.set_exception(told)
+        self.workers.clear()
 
 
 class Queues:

@@ -245,6 +245,40 @@ def test_a_store_that_fails_is_told_to_those_who_wait() -> None:
     play(main())
 
 
+def test_a_read_that_ends_in_another_way_is_told_too() -> None:
+    """Whatever goes wrong, nobody is left waiting for it, and the next one looks again."""
+
+    async def main() -> None:
+        line = Line(1, read_s=1)
+        waiting = [asyncio.ensure_future(line.take(timeout_s)) for timeout_s in (30, 0)]
+        await asyncio.sleep(0.5)
+        assert line.queue._reading is not None
+        line.queue._reading.cancel()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+        assert await line.take() == "job-0"
+
+    play(main())
+
+
+def test_a_line_that_is_doubted_is_read_again() -> None:
+    """Also while it is being read; who waits is given what there is."""
+
+    async def main() -> None:
+        line = Line(read_s=1)
+        assert await line.take() is None
+        waiting = asyncio.ensure_future(line.take(30))
+        await asyncio.sleep(0.5)
+        line.places.append(place(7))
+        line.queue.doubt()
+        await asyncio.sleep(0.5)
+        line.queue.doubt()
+        assert await waiting == "job-7"
+        assert len(line.reads) == 3
+
+    play(main())
+
+
 def test_a_worker_who_goes_away_as_it_is_given_a_job() -> None:
     """The job goes to the next."""
 
