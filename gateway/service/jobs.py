@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError
+from gateway.core.errors import FenceError, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
@@ -70,14 +70,17 @@ class Jobs:
 
     async def start(self) -> None:
         """What an earlier run has left running comes back when its time is over, or at once if it is held no more; what
-        it has left delayed, in its time. Raises `StoreUnavailable`, `TryAgain`."""
+        it has left delayed, in its time. Raises `StoreUnavailable`."""
         # Steps of the wall clock during a run are not followed: a delay is as long as it was said to be.
         self._offset_s = self._clock.wall() - self._clock.monotonic()
         after = ""
         while jobs := await self._store.jobs.running(after, READ_AT_ONCE):
             after = jobs[-1].key
             for job in jobs:
-                await self._look_after(job)
+                try:
+                    await self._look_after(job)
+                except TryAgain as error:
+                    raise StoreUnavailable(error.message) from error
         await self._look_for_due()
 
     async def stop(self) -> None:

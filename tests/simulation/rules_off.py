@@ -18,6 +18,7 @@ from gateway.service.batches import Batches
 from gateway.service.copies import CopyMarks
 from gateway.service.doubts import Doubts
 from gateway.service.fences import Fences
+from gateway.service.jobs import Jobs
 from gateway.service.objects import ObjectEntry
 from gateway.service.ownership import Owners
 from gateway.service.passages import Passage
@@ -349,6 +350,11 @@ def released_leases_write_on(off: Off) -> None:
     off.setattr(memory, "sealed", lambda fence, token: fence)
 
 
+def jobs_never_come_back(off: Off) -> None:
+    """A job whose worker is not heard of any more is delivered to nobody else."""
+    off.setattr(Jobs, "_ended", lambda *_: None)
+
+
 def completed_jobs_are_given_again(off: Off) -> None:
     """R3: nobody remembers that a job is done."""
     granted = memory.granted
@@ -417,6 +423,7 @@ SWITCHES: list[Switch] = [
     tokens_drawn_by_anybody,
     grants_answered_at_once,
     released_leases_write_on,
+    jobs_never_come_back,
     completed_jobs_are_given_again,
     completed_tokens_write_on,
     generations_forgotten,
