@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import product
+from math import inf
 
-from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
+from tests.checker.attempts import CHANGES_OBJECTS, Index
 from tests.checker.evidence import Moment, begins
 from tests.checker.history import Fault, Ruled
 from tests.checker.rules import DATABASE_LOST, Violation
@@ -31,27 +33,20 @@ def judge_rulers(index: Index) -> Iterator[Violation]:
 
 
 def judge_generations(index: Index) -> Iterator[Violation]:
-    """R10: a database that has taken a bucket over grants tokens above all that were granted before."""
+    """R10: a database that has taken a bucket over grants tokens above all that the one before it had granted. What a
+    new one grants before it has taken it over does not count."""
     changes = _changes_of_ruler(index)
     lost = [line.at[1] for line in index.lines if isinstance(line, Fault) and line.kind == DATABASE_LOST]
-    grants = [a for a in index.attempts.values() if a.fenced and a.applied and a.call.operation == "grant"]
-    for later in grants:
-        assert later.answer is not None
-        for earlier in grants:
-            assert earlier.answer is not None
-            if earlier.call.key != later.call.key or earlier.answer.token < later.answer.token:
-                continue
-            answered, asked = earlier.answer.at[1], later.call.at[0]
-            between = [number for at, number in changes if answered < at < asked and not _any(lost, at, later)]
-            if between:
-                text = f"{later.answer.token} is granted of {later.call.key!r} after {earlier.answer.token}"
-                yield Violation("R10", text, (earlier.answer_number, between[-1], later.number, later.answer_number))
-
-
-def _any(lost: list[float], since: float, grant: Attempt) -> bool:
-    """Whether a database was lost meanwhile: the next one has not taken the bucket over yet."""
-    assert grant.answer is not None
-    return any(since <= at <= grant.answer.at[1] for at in lost)
+    grants = []
+    for attempt in index.attempts.values():
+        if attempt.fenced and attempt.applied and attempt.call.operation == "grant" and attempt.answer is not None:
+            taken = max((at for at, _ in changes if at < attempt.call.at[0]), default=-inf)
+            if not any(taken <= at <= attempt.answer.at[1] for at in lost):
+                grants.append((taken, attempt, attempt.answer))
+    for (_, earlier, had), (taken, later, has) in product(grants, grants):
+        if earlier.call.key == later.call.key and had.at[1] < taken and has.token <= had.token:
+            text = f"{has.token} is granted of {later.call.key!r} after {had.token}"
+            yield Violation("R10", text, (earlier.answer_number, later.number, later.answer_number))
 
 
 def _changes_of_ruler(index: Index) -> list[Moment]:

@@ -57,8 +57,8 @@ def raised_in_memory_first(off: Off) -> None:
     """R1: the gate has the new floor before the store has."""
     admit = Gate.admit
 
-    def early(self, token, *limits):
-        admission = admit(self, token, *limits)
+    def early(self, token, *limits, **more):
+        admission = admit(self, token, *limits, **more)
         if admission is Admission.RAISE:
             self.raised(token)
         return admission
