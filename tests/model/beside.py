@@ -30,6 +30,7 @@ from tests.model import sending, steps
 from tests.model.size import Op, Size
 from tests.model.world import ABSENT, FORGOTTEN, KEYS, NO_OBJECT, At, Flight, NoChange, Request, Way, first
 from tests.service.rig import BUCKET, DEAF, HONEST, Payload, Rig, rig, rule
+from tests.virtual_time import VirtualClock
 
 KEY = KEYS[0]
 OBJECT = f"renders/{KEY}/out"
@@ -179,6 +180,7 @@ class Beside:
         self.w = first(self.size)
         self.disk, self.store = Disk(self), Store(self)
         self._number = 0
+        self._clock = VirtualClock()
 
     async def play(self, moves: int) -> None:
         """Raises `AssertionError` where the two part."""
@@ -328,6 +330,7 @@ class Beside:
             timing=TIMING,
             store=self.disk,
             upstream=self.store,  # type: ignore[arg-type]
+            clock=self._clock,
         )
 
     async def _cut(self) -> None:
@@ -360,7 +363,10 @@ class Beside:
         """One more step of the model's by itself; whether there was one."""
         assert one.task is not None
         if not one.task.done():
-            return not self._agrees(one) and self._step(one)
+            # Whether it waits for its hand-over or for its turn is not to be seen: the service waits for no more than it
+            # has to.
+            admitted = one.model is None or one.model.at not in (At.HAND_OVER, At.UNCONTESTED)
+            return not (admitted and self._agrees(one)) and self._step(one)
         if self._step(one):
             return True
         r = one.model
@@ -398,7 +404,10 @@ class Beside:
 
     def _place(self, one: Asked) -> str:
         assert one.task is not None
-        return "done" if one.task.done() else one.waits
+        if one.task.done():
+            return "done"
+        staged = one.body is not None and one.body.wanted.is_set() and one.sent is None
+        return one.waits or ("body" if staged else "")
 
     def nothing_to_raise(self, one: Asked) -> None:
         """The floor is on disk already: the service goes on at once."""
@@ -482,6 +491,7 @@ _PLACES = {
     At.RAISED: "learn",
     At.LOOKING: "look",
     At.LOOKED: "judge",
+    At.STAGED: "body",
 }
 
 

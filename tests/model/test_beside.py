@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.model.beside import Beside, sized
+from tests.model.guarantees import Violation
+from tests.model.rules_off import SWITCHES
 from tests.simulation.run import silence
 from tests.virtual_time import run
 
-SEEDS = 300
+SEEDS = 400
 MOVES = 60
+SEEN = (
+    "a grant is answered before lower sends settle",
+    "sends carry no condition",
+    "a DELETE is answered from memory",
+    "a stop with a send in doubt is clean",
+    "the kernel delivers after the settle time-out",
+    "a lost answer is told as NotApplied",
+)
+"""Steps that would stand for another service than ours."""
 
 
 def play(seed: int) -> Beside:
@@ -27,3 +40,12 @@ def test_the_service_does_what_the_model_says() -> None:
         verdicts += Counter(play(seed).verdicts)
     assert verdicts.keys() == {"applied", "refused", "again", "again unknown"}
     assert min(verdicts.values()) > 20
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_another_step_is_found_out(what: str) -> None:
+    """A step of the model that does not do what the service does parts the two."""
+    (switch,) = (switch for switch in SWITCHES if switch.what == what)
+    with switch.off(), pytest.raises((AssertionError, Violation)):
+        for seed in range(SEEDS):
+            play(seed)
