@@ -57,19 +57,23 @@ class SyncLease(_Context, GuardedLease):
 
 class SyncJob(_Context, GuardedJob):
     """A job as a context. Left normally, the job is completed without a result, unless it has been ended within; left
-    by an exception, it has failed; interrupted (KeyboardInterrupt, SystemExit), it is given back. When its lease is
-    lost, as `SyncLease`."""
+    by an exception, it has failed; interrupted (KeyboardInterrupt, SystemExit), it is given back. A call within that
+    was to end it and did not is such an exception, also where it was caught. When its lease is lost, as `SyncLease`."""
 
     def fail(self, error: str, *, retry: bool = True, delay_s: float | None = None) -> None:
         """As `Job.fail`."""
         self._background.call(self._hold.fail(error, retry=retry, delay_s=delay_s))
 
     def _end(self, error: BaseException | None) -> None:
-        if error is None and not self._hold.ended:
+        caught = self._hold.not_ended_for if error is None else None
+        failure = error or caught
+        if failure is None and not self._hold.ended:
             self.complete()
-        elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
-            told = in_words(error)
+        elif isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
+            told = in_words(failure)
             self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
+        if caught is not None:
+            raise caught
 
 
 class SyncGatewayClient:

@@ -116,7 +116,7 @@ class Hold(ABC):
             raise
         finally:
             held.finishing = False
-        self.ended = True
+        self.ended, self.not_ended_for = True, None
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         return answer

@@ -108,13 +108,12 @@ class Job(_Context, GuardedJob):
         await self._background.run(self._hold.fail(error, retry=retry, delay_s=delay_s))
 
     async def _end(self, error: BaseException | None) -> None:
-        not_ended_for = self._hold.not_ended_for
-        if error is None and not self._hold.ended and not_ended_for is None:
+        caught = self._hold.not_ended_for if error is None else None
+        failure = error or caught
+        if failure is None and not self._hold.ended:
             await self.complete()
-            return
-        failure = error or not_ended_for
-        if isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
+        elif isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
             told = in_words(failure)
             await self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
-        if error is None and not_ended_for is not None:
-            raise not_ended_for
+        if caught is not None:
+            raise caught

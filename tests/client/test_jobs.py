@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.client import GatewayClient, Job, JobCompleted, LeaseLost, SyncGatewayClient, SyncJob
+from gateway.client import GatewayClient, Job, JobCompleted, LeaseLost, Refused, SyncGatewayClient, SyncJob, Unreachable
 from tests.chaos.proxy import Harm
 from tests.client.rig import BOUND_S, Served
 
@@ -70,6 +72,64 @@ async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: st
         record = await client.job(key)
         assert (record.state, record.attempts) == ("delayed", 1)
         assert "ZeroDivisionError: " in record.error
+
+
+async def test_a_refused_completion_that_is_caught(gateway: Served, key: str, queue: str) -> None:
+    """The end of the context does not complete the job without what was refused: it is a failed attempt, and raised
+    again."""
+
+    async def work(job: Job) -> None:
+        async with job:
+            with contextlib.suppress(Refused):
+                await job.complete("done", outputs=["studio/missing.mp4"])
+
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+        with pytest.raises(Refused, match="no such object"):
+            await work(job)
+        record = await client.job(key)
+        assert (record.state, record.completion) == ("delayed", None)
+        assert "missing.mp4" in record.error
+
+
+async def test_after_a_refused_completion(gateway: Served, key: str, queue: str) -> None:
+    """A worker who then ends the job in another way, or completes it after all, hears no more of what was refused."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        async with await taken(client, queue) as job:
+            with contextlib.suppress(Refused):
+                await job.complete(outputs=["studio/missing.mp4"])
+            await job.fail("nothing was rendered", delay_s=0)
+        assert (await client.job(key)).error == "nothing was rendered"
+        async with await taken(client, queue) as job:
+            with contextlib.suppress(Refused):
+                await job.complete(outputs=["studio/missing.mp4"])
+            await job.complete("without it")
+        done = (await client.job(key)).completion
+        assert done is not None
+        assert done.result == "without it"
+
+
+async def test_an_end_that_was_cut_short(gateway: Served, key: str, queue: str) -> None:
+    """A completion that its caller has given up is not replaced by one without its result, and a failure not by a
+    completion."""
+
+    async def work(job: Job, end: Callable[[Job], Awaitable[None]]) -> None:
+        async with job:
+            gateway.reachable = False
+            with contextlib.suppress(TimeoutError, Unreachable):
+                await asyncio.wait_for(end(job), 0.01)
+            gateway.reachable = True
+
+    async with GatewayClient(gateway.url) as client:
+        for number, end in enumerate((lambda job: job.complete("done"), lambda job: job.fail("no such scene"))):
+            await client.submit(queue, f"{key} {number}")
+            job = await taken(client, queue)
+            with pytest.raises(Unreachable):
+                await work(job, end)
+            record = await client.job(job.key)
+            assert (record.state, record.completion) == ("delayed", None)
 
 
 async def test_a_failure_may_be_final(gateway: Served, key: str, queue: str) -> None:
@@ -139,7 +199,7 @@ async def test_two_who_both_believe_they_did_it(gateway: Served, key: str, queue
     async with GatewayClient(gateway.url) as client:
         await client.submit(queue, key)
         async with await taken(client, queue) as job:
-            other = asyncio.create_task(client.lease(key).__aenter__())
+            other = asyncio.create_task(client.lease(key, wait_s=BOUND_S).__aenter__())
             await job.complete("first")
         with pytest.raises(JobCompleted) as completed:
             await other
@@ -158,3 +218,19 @@ def test_jobs_without_asyncio(gateway: Served, key: str, queue: str) -> None:
         with taken_by_thread(client, queue) as job:
             assert job.attempts == 2
         assert client.job(key).state == "completed"
+
+
+def test_a_refused_completion_that_a_thread_has_caught(gateway: Served, key: str, queue: str) -> None:
+    """As in a task: not completed by the end of the context, but failed, and raised."""
+    with SyncGatewayClient(gateway.url) as client:
+        client.submit(queue, key)
+        job = taken_by_thread(client, queue)
+
+        def work() -> None:
+            with job, contextlib.suppress(Refused):
+                job.complete(outputs=["studio/missing.mp4"])
+
+        with pytest.raises(Refused, match="no such object"):
+            work()
+        record = client.job(key)
+        assert (record.state, record.completion) == ("delayed", None)
