@@ -363,8 +363,7 @@ class Beside:
         """One more step of the model's by itself; whether there was one."""
         assert one.task is not None
         if not one.task.done():
-            # Whether it waits for its hand-over or for its turn is not to be seen: the service waits for no more than it
-            # has to.
+            # Whether it waits for its hand-over or for its turn is not to be seen; it waits for no more than it has to.
             admitted = one.model is None or one.model.at not in (At.HAND_OVER, At.UNCONTESTED)
             return not (admitted and self._agrees(one)) and self._step(one)
         if self._step(one):
