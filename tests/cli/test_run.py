@@ -23,6 +23,8 @@ from tests.gateway_process import command as ask
 
 TTL_S = 2.0
 TTL = ("--ttl", str(TTL_S))
+LATE_S = 1.5
+"""What a busy machine may add."""
 SLEEPS = "echo $$ $FENCING_TOKEN; while :; do sleep 0.1; done"
 PUTS = """
 import os, sys, boto3
@@ -180,7 +182,7 @@ def test_a_gateway_that_has_gone_for_good(store_server: StoreServer, key: str, t
         sure = HolderClock.monotonic() + TTL_S
         assert work.line() == "asked"
         assert work.status() == 1
-        assert HolderClock.monotonic() < sure + 0.5
+        assert HolderClock.monotonic() < sure + LATE_S
         assert "could not be renewed in time" in work.said()
 
 
@@ -234,7 +236,7 @@ def test_frozen_past_the_lease(gateway: GatewayProcess, key: str) -> None:
         work.process.send_signal(signal.SIGSTOP)
         sure = HolderClock.monotonic() + TTL_S
         until(lambda: is_gone(pid))
-        assert HolderClock.monotonic() < sure + 0.5
+        assert HolderClock.monotonic() < sure + LATE_S
         other = run(gateway, "run", "--key", key, "--wait", str(BOUND_S), "--", "sh", "-c", "echo $FENCING_TOKEN")
         assert other.stdout == "2\n"
         work.process.send_signal(signal.SIGCONT)

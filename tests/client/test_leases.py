@@ -24,7 +24,7 @@ from gateway.clock import HolderClock
 from tests.chaos.proxy import Harm
 from tests.client.rig import BOUND_S, Served
 
-TTL_S = 0.6
+TTL_S = 1.0
 
 
 # --- asyncio
@@ -223,7 +223,7 @@ async def test_a_gateway_that_cannot_be_reached_is_borne_until_the_deadline(gate
         with pytest.raises(LeaseLost, match="could not be renewed in time: no gateway answers"):
             await work()
         gateway.reachable = True
-        assert 0 <= late_s[0] < 0.5
+        assert 0 <= late_s[0] < 1.5
 
 
 async def test_nobody_there_is_told_when_patience_is_over(gateway: Served, key: str) -> None:
