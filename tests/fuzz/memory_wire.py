@@ -90,10 +90,12 @@ class MemoryTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         assert self._reading
+        assert not self.closing, "uvloop's transports raise"
         self._reading = False
 
     def resume_reading(self) -> None:
         assert not self._reading
+        assert not self.closing, "uvloop's transports raise"
         self._reading = True
 
     def close(self) -> None:

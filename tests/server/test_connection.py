@@ -363,15 +363,32 @@ def test_the_time_of_a_head_and_of_silence() -> None:
         await asyncio.sleep(200)
         assert [wire.closed for _, wire in (fresh, used, behind)] == [True, False, False]
         upstream.release.set()
-        await asyncio.sleep(9)
+        await asyncio.sleep(9.9)
         assert [wire.closed for _, wire in (used, behind)] == [False, False]
-        await asyncio.sleep(1 + SOON_S)
+        await asyncio.sleep(0.1 + SOON_S)
         assert [wire.closed for _, wire in (used, behind)] == [False, True]
         used[0].data_received(GET[:20])
         await asyncio.sleep(10 + SOON_S)
         assert used[1].closed
 
     play(story, upstream, limits)
+
+
+def test_a_long_head_behind_a_long_trailer() -> None:
+    """What a body's end has brought is not counted against the next head, however both are cut."""
+    framing = [TOKEN, ("transfer-encoding", "chunked"), ("x-amz-decoded-content-length", "1")]
+    trailer = b"".join(b"t%03d: %b\r\n" % (n, b"x" * 100) for n in range(110)) + b"\r\n"
+    head = signed("GET", "/b/k", [(f"x-{n:03d}", "x" * 100) for n in range(60)], now=NOW)
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        client.data_received(signed("PUT", "/b/k", framing, payload="UNSIGNED-PAYLOAD", now=NOW) + b"1\r\nx\r\n0\r\n")
+        for piece in (trailer, head[:-1], head[-1:]):
+            client.data_received(piece)
+        await asyncio.sleep(100)
+        assert wire.sent.count(b"HTTP/1.1 200 ") == 2
+
+    play(story, limits=Limits(max_header_bytes=8192))
 
 
 # --- reading held back
