@@ -11,7 +11,7 @@ from gateway.server.connection import LINGER_AT_END_S, Connection
 from gateway.server.listener import SWEEP_S, Limits
 from tests.fuzz.memory_wire import NOW, World, quiet
 from tests.server.rig import running, signed
-from tests.server.test_connection import GET, Held, play
+from tests.server.test_connection import GET, TOKEN, Held, play
 
 
 def test_a_stop_waits_no_longer_than_it_may_for_all_together() -> None:
@@ -36,6 +36,26 @@ def test_a_stop_waits_no_longer_than_it_may_for_all_together() -> None:
         assert (stuck_wire.closed, unread_wire.closed) == (True, True)
 
     play(story, upstream)
+
+
+def test_a_request_that_comes_with_the_end_of_a_body_keeps_no_stop() -> None:
+    """A stop takes what is being received to its end, and what came with it; the connection then ends at once."""
+
+    async def story(world: World) -> None:
+        framing = [TOKEN, ("transfer-encoding", "chunked"), ("x-amz-decoded-content-length", "1")]
+        client, wire = world.connect()
+        client.data_received(signed("PUT", "/b/k", framing, payload="UNSIGNED-PAYLOAD", now=NOW) + b"1\r\nx\r\n")
+        await quiet()
+        began = asyncio.get_running_loop().time()
+        stopping = asyncio.create_task(world.listener.shutdown(10))
+        await quiet()
+        client.data_received(b"0\r\n\r\n" + GET)
+        await stopping
+        assert asyncio.get_running_loop().time() == began
+        assert wire.closed
+        assert wire.sent.count(b"HTTP/1.1 200 ") == 2
+
+    play(story)
 
 
 def test_a_stopped_listener_sweeps_no_more() -> None:
