@@ -96,6 +96,35 @@ def test_what_a_refused_connection_asks_is_taken_in_and_not_parsed() -> None:
     play(story, upstream, Limits(max_connections=8))
 
 
+def test_bytes_behind_a_last_request_take_no_answer_away() -> None:
+    """A client that says it is done, and then sends more, would have its answer lost in a reset: it is borne with."""
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        client.data_received(signed("GET", "/b/k", [("connection", "close")], now=NOW) + b"more\r\n\r\n")
+        await quiet()
+        assert wire.sent.count(b"HTTP/1.1 ") == 1
+        assert (wire.ended, wire.closing) == (True, False)
+        await asyncio.sleep(LINGER_AT_END_S + 0.1)
+        assert wire.closed
+
+    play(story)
+
+
+def test_a_refused_body_that_was_held_back_is_not_waited_for() -> None:
+    """Who waits for `100 Continue` sends nothing behind a refusal: the connection ends with it."""
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        head = signed("PUT", "/b/k", [TOKEN, ("expect", "100-continue")], b"x", now=NOW)
+        client.data_received(head.replace(b"Signature=", b"Signature=0"))
+        await quiet()
+        assert wire.sent.startswith(b"HTTP/1.1 40")
+        assert wire.closed
+
+    play(story)
+
+
 @pytest.mark.parametrize("turns", range(12))
 def test_a_client_that_goes_while_it_is_read_on_is_left_alone(turns: int) -> None:
     """Of a transport that closes nothing more is asked, whichever step of reading on its end comes behind."""
