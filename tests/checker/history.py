@@ -16,8 +16,9 @@ the latest of one line equals the earliest of another, the order of the lines de
            attempts of one write and for no other write; null for a delete; left out where nobody can say (a copy that
            takes all along). `bytes` names the bytes where two values share them. `fenced` is false where no fence
            covers the call (`allow`, `off`).
-`answer`   `id`, `at`, `status`, `outcome`, `floor`, `token`: the call's answer; none comes where the connection broke.
-           `outcome` and `floor` are those of the answer, `token` is a grant's.
+`answer`   `id`, `at`, `status`, `outcome`, `floor`, `token`, `by`: the call's answer; none comes where the connection
+           broke. `outcome` and `floor` are those of the answer, `token` is a grant's, and `by` names the database that
+           granted it.
 `sent`     `id`, `at`, `by`: something of the call passed its commit point on the way to the store. `by` names the
            database of the gateway that sent it; left out where nobody can say.
 `effect`   `id`, `at`, `object`, `value`: an onlooker at the store saw this call's write take effect.
@@ -78,6 +79,7 @@ class Answer:
     floor: int = -1
     """-1: it does not say."""
     token: int = 0
+    by: str = ""
 
 
 @dataclass(slots=True)

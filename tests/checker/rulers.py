@@ -6,12 +6,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import product
-from math import inf
 
-from tests.checker.attempts import CHANGES_OBJECTS, Index
+from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
 from tests.checker.evidence import Moment, begins
-from tests.checker.history import Fault, Ruled
-from tests.checker.rules import DATABASE_LOST, Violation
+from tests.checker.history import Answer, Ruled
+from tests.checker.rules import Violation
 
 
 def judge_rulers(index: Index) -> Iterator[Violation]:
@@ -33,31 +32,21 @@ def judge_rulers(index: Index) -> Iterator[Violation]:
 
 
 def judge_generations(index: Index) -> Iterator[Violation]:
-    """R10: a database that has taken a bucket over grants tokens above all that the one before it had granted. What a
-    new one grants before it has taken it over does not count."""
-    changes = _changes_of_ruler(index)
-    lost = [line.at[1] for line in index.lines if isinstance(line, Fault) and line.kind == DATABASE_LOST]
-    grants = []
+    """R10: the database that rules the bucket grants tokens above all that were granted by one that ruled it before.
+    What a new one grants before it rules does not count."""
+    ruled = _ruled(index)
+    changes: list[Moment] = [moment for moment, _ in ruled]
+    grants: list[tuple[Attempt, Answer]] = []
     for attempt in index.attempts.values():
         if attempt.fenced and attempt.applied and attempt.call.operation == "grant" and attempt.answer is not None:
-            taken = max((at for at, _ in changes if at < attempt.call.at[0]), default=-inf)
-            if not any(taken <= at <= attempt.answer.at[1] for at in lost):
-                grants.append((taken, attempt, attempt.answer))
-    for (_, earlier, had), (taken, later, has) in product(grants, grants):
-        if earlier.call.key == later.call.key and had.at[1] < taken and has.token <= had.token:
-            text = f"{has.token} is granted of {later.call.key!r} after {had.token}"
+            place = bisect_left(changes, begins(attempt.call.at, attempt.number))
+            if place and attempt.answer.by == ruled[place - 1][1]:
+                grants.append((attempt, attempt.answer))
+    for (earlier, had), (later, has) in product(grants, grants):
+        before = earlier.call.key == later.call.key and had.by != has.by and had.at[1] < later.call.at[0]
+        if before and has.token <= had.token:
+            text = f"{has.token} is granted of {later.call.key!r} by {has.by} after {had.token} by {had.by}"
             yield Violation("R10", text, (earlier.answer_number, later.number, later.answer_number))
-
-
-def _changes_of_ruler(index: Index) -> list[Moment]:
-    """When another database has begun to rule the bucket."""
-    ruler: str | None = None
-    changes = []
-    for moment, by in _ruled(index):
-        if by and ruler not in (None, by):
-            changes.append(moment)
-        ruler = by or (None if by is None else ruler or "")
-    return changes
 
 
 def _ruled(index: Index) -> list[tuple[Moment, str | None]]:

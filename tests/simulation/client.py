@@ -165,7 +165,8 @@ class Client:
             tells = wish.fenced and bool(wish.token) and status < 300 and wish.operation != "AbortMultipartUpload"
             story.add(Answer(name, story.now, status, floor=wish.token if tells else -1))
         else:
-            story.add(Answer(name, story.now, 200, token=result.token if isinstance(result, Lease) else 0))
+            token = result.token if isinstance(result, Lease) else 0
+            story.add(Answer(name, story.now, 200, token=token, by=self.gateway.disk.authority.database))
 
 
 class SlowBody(Payload):
