@@ -119,13 +119,13 @@ def run(
         if signal.getsignal(signum) is signal.SIG_DFL:
             signal.signal(signum, _leave)
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
-    terminal = Terminal.in_foreground()
+    terminal = Terminal.of_stdin()
     with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
         environ = environment_of(lease, client.url, endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
             lease.complete(result_of(result), outputs)
-    if terminal is not None and status == 128 + signal.SIGINT:
+    if terminal is not None and terminal.is_ours and status == 128 + signal.SIGINT:
         # Ctrl-C was the command's alone. What is in our group, as a script that we are part of, is to have it, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.killpg(os.getpgrp(), signal.SIGINT)
@@ -148,7 +148,7 @@ def guarded(
             environ,
             lease.deadline,
             grace_s,
-            terminal=-1 if terminal is None else terminal.descriptor,
+            terminal=terminal.descriptor if terminal is not None and terminal.is_ours else -1,
             mask=sorted(mask),
         )
         guard_with(ward, lease)

@@ -36,15 +36,14 @@ def awaiting() -> Iterator[frozenset[int]]:
 def follow(ward: Ward, terminal: Terminal | None) -> int:
     """Wait for the program's end; its exit status, 128 and the signal's number for one that a signal has ended.
 
-    `terminal`: the one that it was handed."""
+    On a terminal our whole job stops when it stops: by Ctrl-Z, or because it wants to read in the background."""
     while True:
         for status in iter(ward.poll, None):
-            if not os.WIFSTOPPED(status):
-                if terminal is not None:
-                    terminal.take(ward.pid)
-                return status_of(status)
             if terminal is not None:
                 terminal.take(ward.pid)
+            if not os.WIFSTOPPED(status):
+                return status_of(status)
+            if terminal is not None:
                 stop_here(whole_group=True)
                 _go_on(ward, terminal)
         match signal.sigwait(AWAITED):

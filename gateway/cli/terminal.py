@@ -15,13 +15,18 @@ class Terminal:
     descriptor = 0
 
     @classmethod
-    def in_foreground(cls) -> Self | None:
-        """None where there is none, or where others have it: then signals are passed on instead."""
-        return cls() if os.isatty(cls.descriptor) and cls._owner() == os.getpgrp() else None
+    def of_stdin(cls) -> Self | None:
+        """None where standard input is none."""
+        return cls() if os.isatty(cls.descriptor) else None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our group is the foreground: a job in the background has no terminal to give."""
+        return self._owner() == os.getpgrp()
 
     def give(self, group: int) -> None:
-        """Let `group` have it, if it is ours: a job that was continued in the background has none to give."""
-        if self._owner() == os.getpgrp():
+        """Let `group` have it, if it is ours."""
+        if self.is_ours:
             self._set(group)
 
     def take(self, group: int) -> None:
@@ -29,10 +34,9 @@ class Terminal:
         if self._owner() == group:
             self._set(os.getpgrp())
 
-    @classmethod
-    def _owner(cls) -> int:
+    def _owner(self) -> int:
         try:
-            return os.tcgetpgrp(cls.descriptor)
+            return os.tcgetpgrp(self.descriptor)
         except OSError:
             return -1
 

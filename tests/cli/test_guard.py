@@ -12,6 +12,7 @@ from typing import IO
 
 from gateway.cli import guard
 from gateway.cli.guard import now
+from gateway.clock import HolderClock
 
 BOUND_S = 20
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
@@ -58,6 +59,12 @@ class Guard:
             return self.process.wait(BOUND_S)
         finally:
             self._stdin.close()
+
+
+def test_its_clock_is_that_of_whoever_tells_it() -> None:
+    """A deadline means the same moment to both."""
+    before = HolderClock.monotonic()
+    assert before <= now() <= HolderClock.monotonic()
 
 
 def test_the_group_is_asked_before_the_deadline() -> None:

@@ -126,6 +126,18 @@ def test_ctrl_z_stops_both_and_fg_continues_both(gateway: GatewayProcess, key: s
         one.wait_for(r"then 0\r")
 
 
+def test_a_job_in_the_background_that_wants_to_read(gateway: GatewayProcess, key: str) -> None:
+    """It stops, as every job does that reads from a terminal which is not its own; `fg` gives it the terminal."""
+    with shell(gateway) as one:
+        one.type(f"work '{key}' --ttl 60 -- sh -c 'echo begun; read line; echo read $line' &\n")
+        one.wait_for(r"begun\r")
+        one.type("until jobs -s | grep -q .; do sleep 0.1; done; fg; echo then $?\n")
+        one.wait_for(r"Stopped[^\r]*\r\nwork [^\r]*\r")
+        one.type("a line\n")
+        one.wait_for(r"read a line\r")
+        one.wait_for(r"then 0\r")
+
+
 def test_a_stopped_command_whose_lease_runs_out(gateway: GatewayProcess, key: str) -> None:
     """Stopped for longer than its lease, it is ended while the user does something else; `fg` tells."""
     with shell(gateway) as one:
