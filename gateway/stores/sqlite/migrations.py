@@ -130,9 +130,9 @@ CREATE TABLE job (
     result          TEXT,
     payload         TEXT
 );
-CREATE INDEX job_in_line ON job (queue, priority DESC, serial, key) WHERE state = 'waiting';
+CREATE INDEX job_in_line ON job (queue, priority DESC, serial, key, state) WHERE state = 'waiting';
 CREATE INDEX job_of_queue ON job (queue, state, key);
-CREATE INDEX job_in_state ON job (state, key) WHERE state <> 'waiting';
+CREATE INDEX job_running ON job (key) WHERE state = 'running';
 CREATE INDEX job_due ON job (available_at) WHERE state = 'delayed';
 CREATE INDEX job_delivered ON job (delivery) WHERE state = 'running';
 """
