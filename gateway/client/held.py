@@ -7,15 +7,13 @@ that goes on while the machine sleeps, where the platform has such a one (`clock
 
 from __future__ import annotations
 
-import logging
+import sys
 import threading
 from collections.abc import Callable
 
 from gateway.client.errors import LeaseLost
 from gateway.client.records import Grant
 from gateway.clock import Clock
-
-_log = logging.getLogger(__name__)
 
 LEAST_MARGIN_S = 0.05
 MARGIN_OF_TERM = 0.02
@@ -72,8 +70,8 @@ class Held:
         for callback in callbacks:
             try:
                 callback(error)
-            except Exception:  # the caller's own: it must not keep the others from being told
-                _log.exception("a callback of on_lost has failed")
+            except Exception:  # the caller's own: told like what nobody catches, and the others are called
+                sys.excepthook(*sys.exc_info())
 
     def check(self) -> None:
         """Raises `LeaseLost` if it is lost, or if its time is over and the heartbeat has not told so yet, as in a
