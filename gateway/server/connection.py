@@ -322,9 +322,8 @@ class Connection(asyncio.Protocol):
     def _no_http(self, fault: S3Error) -> None:
         """Nothing that follows can be understood."""
         self._last = self._broken = True
-        self._in_head = False
         self._left = 0
-        if self._receiving is not None and self._fault is None:
+        if self._receiving is not None:
             self._receiving.body.fail(BadFraming(fault.message))
             self._receiving = None
         else:
