@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -95,6 +96,9 @@ class Deliveries:
         self._max_waiting = max_waiting
         self._doubt = doubt
         self._asked: dict[tuple[str, str], _Asked] = {}
+        self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        """What has been found and cannot be delivered: when it comes back to its queue, and how."""
+        leases.on_end.append(self._free)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.delivered = 0
         """How many deliveries this process has made."""
@@ -230,8 +234,7 @@ class Deliveries:
             return None
         except Held as held:
             # Leased without the queue: the others do not wait for that.
-            wait_s = max(held.free_in_s or AGAIN_S, MIN_WAIT_S)
-            asyncio.get_running_loop().call_later(wait_s, queue.put_back, place)
+            self._set_aside(key, partial(queue.put_back, place), max(held.free_in_s or AGAIN_S, MIN_WAIT_S))
             return None
         except LeaseError as error:
             _log.warning("job-not-deliverable", fence_key=key, reason=error.message)
@@ -244,6 +247,17 @@ class Deliveries:
         queue.decided(key)
         self.delivered += 1
         return delivered
+
+    def _set_aside(self, key: FencingKey, put_back: Callable[[], None], for_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(for_s, self._free, key)
+        self._aside[key] = (timer, put_back)
+
+    def _free(self, key: FencingKey, *_: object) -> None:
+        """The lease has ended that was in the way of a delivery, or should have."""
+        timer, put_back = self._aside.pop(key, (None, None))
+        if timer is not None and put_back is not None:
+            timer.cancel()
+            put_back()
 
     async def _told(self, jobs: Sequence[Job], wish: Wish) -> list[Delivery]:
         """Await the hand-overs: those that are complete soon are answered, or else the first that is. Of the others the

@@ -254,8 +254,9 @@ class Jobs:
             self._returned(change.job)
         return change.job
 
-    async def redrive(self, queue: str, reason: str, limit: int) -> int:
-        """Reopen dead jobs of a queue, at most `limit`; answers how many. Raises `StoreUnavailable`."""
+    async def redrive(self, queue: str, reason: str, limit: int, may_have: Callable[[str], bool]) -> int:
+        """Reopen dead jobs of a queue whose keys `may_have` takes, at most `limit`; answers how many. Raises
+        `StoreUnavailable`."""
         reopened, after = 0, ""
         while reopened < limit:
             dead = await self._store.jobs.jobs(queue, JobState.DEAD, after, min(limit - reopened, READ_AT_ONCE))
@@ -263,7 +264,7 @@ class Jobs:
                 break
             after = dead[-1].key
             outcomes = await asyncio.gather(
-                *(self.reopen(FencingKey(job.key), reason) for job in dead), return_exceptions=True
+                *(self.reopen(FencingKey(job.key), reason) for job in dead if may_have(job.key)), return_exceptions=True
             )
             for outcome in outcomes:
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NoJob | NotEnded):

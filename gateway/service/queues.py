@@ -69,6 +69,8 @@ class Worker:
 
     given: asyncio.Future[Place | None]
     may_have: Callable[[str], bool] = _everything
+    found_none: bool = False
+    """In all of the line that is known, but for what has come since."""
 
 
 class Queue:
@@ -149,14 +151,17 @@ class Queue:
         self._gone.discard(place.key)
         if self._reading is not None:
             self._added.append(place)
+        new = None
         if self._is_all or (self._first and place < self._first[-1]):
             at = bisect_left(self._first, place)
             if self._first[at : at + 1] != [place]:
                 self._first.insert(at, place)
+                new = place
             if len(self._first) > 2 * self._limit:
                 del self._first[self._limit :]
                 self._is_all = False
-        self._match()
+                new = new if at < self._limit else None
+        self._match(new)
 
     def doubt(self) -> None:
         """What is known of the line may be wrong: it is read again."""
@@ -177,14 +182,19 @@ class Queue:
         if self._reading is not None:
             self._gone.add(key)
 
-    def _match(self) -> None:
-        """Give what stands in line to those who wait, in the order of both."""
+    def _match(self, new: Place | None = None) -> None:
+        """Give what stands in line to those who wait, in the order of both. `new`: what has come since. Who may not
+        have every key is not held against the whole line each time."""
         for worker in list(self.workers):
             if not self._first:
                 break
-            place = next((place for place in self._first if worker.may_have(place.key)), None)
+            line = self._first if not worker.found_none else () if new is None else (new,)
+            place = next((place for place in line if worker.may_have(place.key)), None)
             if place is None:
+                worker.found_none = True
                 continue
+            if place == new:
+                new = None
             del self.workers[worker]
             if worker.given.done():
                 continue
@@ -217,6 +227,8 @@ class Queue:
         out = self._taken | self._gone
         self._first = sorted({place for place in (*places, *self._added) if place.key not in out})
         self._is_all = len(places) < limit
+        for worker in self.workers:
+            worker.found_none = False
         self._match()
 
     def _cannot_be_read(self, error: BaseException) -> None:

@@ -108,6 +108,10 @@ async def desk(
     return Desk(table, table.fences, leases, jobs, store, clock)
 
 
+def _every(_: str) -> bool:
+    return True
+
+
 def play(main: Coroutine[Any, Any, None]) -> None:
     run(main)
 
@@ -166,7 +170,7 @@ def test_dead_after_the_last_attempt() -> None:
         assert await d.receive() == []
         assert (await d.kinds()).count(EventKind.DEAD_LETTERED) == 1
         assert d.jobs.counts["dead"] == 1
-        assert await d.jobs.redrive("q", "fixed", 10) == 1
+        assert await d.jobs.redrive("q", "fixed", 10, _every) == 1
         assert await d.received() == ("j", 4, 1)
 
     play(main())
@@ -678,7 +682,7 @@ def test_redrive_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
             await d.submit(f"j{number}")
         for one in await d.receive(most=8):
             await d.jobs.fail(one.lease.key, one.lease.token, retry=False)
-        outcomes = await asyncio.gather(d.jobs.redrive("q", "x", 100), d.jobs.reopen(FencingKey("j4"), "me"))
+        outcomes = await asyncio.gather(d.jobs.redrive("q", "x", 100, _every), d.jobs.reopen(FencingKey("j4"), "me"))
         assert outcomes[0] in (7, 8)
         assert len(await d.jobs.listed("q", JobState.WAITING, "", 99)) == 8
         with pytest.raises(NoJob):

@@ -189,6 +189,28 @@ def test_a_worker_who_may_not_have_every_key() -> None:
     play(main())
 
 
+def test_a_long_line_is_searched_once() -> None:
+    """Who may have nothing of it is asked of what comes alone, and not of all that waits again and again."""
+
+    async def main() -> None:
+        line, asked = Line(READ_AT_ONCE // 2), []
+
+        def may_have(key: str) -> bool:
+            asked.append(key)
+            return key == "job-999"
+
+        waiting = asyncio.ensure_future(line.take(30, may_have=may_have))
+        await asyncio.sleep(1)
+        asked.clear()
+        line.come(500)
+        assert await line.delivered() == "job-0"
+        line.come(999)
+        assert await waiting == "job-999"
+        assert asked == ["job-500", "job-999"]
+
+    play(main())
+
+
 def test_the_search_for_a_key_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line is searched so far and no farther."""
     monkeypatch.setattr(queues, "MOST_READ", 2 * READ_AT_ONCE)

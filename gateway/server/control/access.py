@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from hmac import compare_digest
 from ipaddress import ip_address
+from re import Pattern
+from re import compile as compiled
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -39,7 +42,7 @@ class Access:
         found = None
         for token in self._tokens:
             # Every one is compared, so that the time tells nothing.
-            if compare_digest(token.secret.encode(), given.strip().encode()) and scheme.lower() == "bearer":
+            if compare_digest(token.secret.encode(), _bytes(given.strip())) and scheme.lower() == "bearer":
                 found = token
         if found is None:
             raise Problem(401, "unauthenticated", "send Authorization: Bearer with one of the configured API tokens")
@@ -56,7 +59,18 @@ class Access:
 
 def may_use(caller: ApiToken | None, key: str) -> bool:
     """Whether one of the caller's patterns takes the key."""
-    return caller is None or any(fnmatchcase(key, pattern) for pattern in caller.keys)
+    return caller is None or _any_of(caller.keys).match(key) is not None
+
+
+@lru_cache
+def _any_of(patterns: tuple[str, ...]) -> Pattern[str]:
+    """One for all: a queue's whole line is held against it."""
+    return compiled("|".join(map(translate, patterns)))
+
+
+def _bytes(text: str) -> bytes:
+    """A header as it was sent."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _refuse_pages(request: web.Request) -> None:

@@ -202,10 +202,11 @@ class JobCalls:
             **more,
         )
 
-    async def redrive_jobs(self, queue: QueueGiven, body: Redrive) -> Redriven:
-        """Have the dead jobs of a queue tried again, with all their attempts."""
+    async def redrive_jobs(self, ask: Ask, queue: QueueGiven, body: Redrive) -> Redriven:
+        """Have the dead jobs of a queue tried again, with all their attempts: those that the caller may use."""
         self._jobs.rule_of(queue)
-        return Redriven(reopened=await self._jobs.redrive(queue, f"redrive: {body.reason}", body.limit))
+        mine = partial(may_use, ask.caller)
+        return Redriven(reopened=await self._jobs.redrive(queue, f"redrive: {body.reason}", body.limit, mine))
 
     async def list_jobs(self, ask: Ask, query: JobsAsked) -> JobPage:
         """Jobs by key; pages by cursor."""
@@ -262,7 +263,10 @@ def _text(value: JsonValue, max_bytes: int, name: str) -> str | None:
     """A value as JSON text; None for none. Raises `Problem` (413)."""
     if value is None:
         return None
-    text = orjson.dumps(value)
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # one level deeper than what is read
+        raise Problem(400, "invalid", f"`{name}` is nested too deep") from None
     if len(text) > max_bytes:
         raise Problem(413, "too-large", f"`{name}` is at most {max_bytes} bytes of JSON, this is {len(text)}")
     return text.decode()

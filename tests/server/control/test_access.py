@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
+from aiohttp import web
+
+from gateway.server.control.access import Access
+from gateway.server.control.problems import Problem
 from gateway.stores.base import Fence
 from tests.server.control.rig import (
     CALLS,
@@ -41,6 +47,15 @@ async def test_only_the_bearer_scheme_counts(make: Make) -> None:
     for scheme, status in (("Basic", 401), ("Token", 401), ("bearer", 200), ("BEARER", 200)):
         answer = await listener.client.get("/v1/fences", headers={"Authorization": f"{scheme} {OPERATOR}"})
         assert answer.status == status
+
+
+@pytest.mark.parametrize("bearer", ["\udcff\udcfe", "ü", OPERATOR + "\udcff"])
+def test_a_bearer_that_is_no_ascii(bearer: str) -> None:
+    """Whatever bytes a header holds, they are a wrong token, and no fault of the gateway."""
+    request = cast("web.Request", SimpleNamespace(headers={"Authorization": f"Bearer {bearer}"}))
+    with pytest.raises(Problem) as problem:
+        Access(TOKENS).caller(request)
+    assert problem.value.status == 401
 
 
 @pytest.mark.parametrize(("target", "body", "operators"), CALLS[1:])

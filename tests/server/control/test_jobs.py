@@ -37,6 +37,7 @@ from tests.server.control.rig import (
     AWKWARD,
     AWKWARD_RAW,
     OPERATOR,
+    OTHER,
     TIME,
     TOKENS,
     WORKER,
@@ -380,6 +381,22 @@ async def test_a_lease_on_a_job_that_waits(desk: Desk) -> None:
     assert (job["key"], job["token"]) == ("a", 2)
 
 
+async def test_a_job_stands_aside_no_longer_than_the_lease(desk: Desk) -> None:
+    """Given up before its time, or taken by an operator, the lease that was in the way is so no more: the job is
+    delivered at once."""
+    await desk.submit("a", "b")
+    for key in ("a", "b"):
+        await desk.post(f"/v1/leases/{key}", {"holder": "me", "ttl_s": 3600})
+    assert await desk.receive() == []
+    waiting = asyncio.ensure_future(desk.receive(wait_s=30))
+    assert (await desk.client.delete("/v1/leases/a?token=1")).status == 204
+    async with asyncio.timeout(10):
+        assert [job["key"] for job in await waiting] == ["a"]
+        waiting = asyncio.ensure_future(desk.receive(wait_s=30))
+        assert (await desk.post("/v1/fences/b/seal", WHY))[0] == 200
+        assert [job["key"] for job in await waiting] == ["b"]
+
+
 async def test_a_delivery_given_up_as_a_lease(desk: Desk) -> None:
     """It is given back like by `release`."""
     await desk.submit("a")
@@ -536,6 +553,18 @@ async def test_roles_and_keys(make: Make) -> None:
     assert (await desk.call("GET", "/v1/queues"))[0] == 401
 
 
+async def test_an_operator_limited_to_some_keys(make: Make) -> None:
+    """He has the dead jobs of a queue done again that he may use, and no others."""
+    desk = await make(TOKENS, rules=QueueRules((QueueRule("q", RetryPolicy(max_attempts=1)),)))
+    for key in ("job-1", "other"):
+        assert (await desk.post(JOBS, {"key": key}, OPERATOR))[0] == 201
+        await desk.post(RECEIVE, ASKED, OPERATOR)
+        assert (await desk.post(f"/v1/jobs/{key}/fail", {"token": 1}, OPERATOR))[0] == 200
+    assert await desk.post("/v1/queues/q/redrive", WHY, OTHER) == (200, {"reopened": 1})
+    _, dead = await desk.call("GET", "/v1/jobs?state=dead", bearer=OPERATOR)
+    assert [job["key"] for job in dead["jobs"]] == ["job-1"]
+
+
 async def test_unknown_queues(make: Make) -> None:
     """Where the settings name queues there are no others; where they name none, every queue exists."""
     desk = await make(rules=QueueRules((QueueRule("renders-*"),)))
@@ -566,6 +595,7 @@ BAD: list[tuple[str, object, int, str]] = [
     (JOBS, {"key": "a", "delay_s": -1}, 400, "`delay_s`"),
     (JOBS, {"key": "a", "colour": 1}, 400, "'colour'"),
     (JOBS, {"key": "a", "payload": "x" * MAX_PAYLOAD_BYTES}, 413, "`payload`"),
+    (JOBS, b'{"key": "a", "payload": ' + b"[" * 255 + b"]" * 255 + b"}", 400, "`payload`"),
     (JOBS, b"[]", 400, "object"),
     ("/v1/queues/" + "q" * 129 + "/jobs", {"key": "a"}, 400, "128 bytes"),
     ("/v1/queues/a%0Ab/jobs", {"key": "a"}, 400, "queue"),
