@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from gateway.server.connection import LINGER_AT_END_S, LINGER_S
+from gateway.server.http import READ_BUFFER_BYTES
 from gateway.server.listener import SWEEP_S, Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
@@ -408,6 +409,30 @@ def test_a_pipeline_is_read_on_as_it_is_answered(count: int) -> None:
         await quiet()
         assert wire.is_reading()
         assert wire.sent.count(b"HTTP/1.1 404") == count + 1
+        await asyncio.sleep(100)
+
+    play(story, upstream)
+
+
+def test_a_body_that_waits_in_line_is_not_taken_in_without_end() -> None:
+    """Behind a request that is being answered no more of an upload is read than READ_BUFFER_BYTES and what had come."""
+    upstream = Held()
+    size = 1_000_000
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        client.data_received(GET)
+        await quiet()
+        client.data_received(signed("PUT", "/b/k", [TOKEN], b"x" * size, payload="UNSIGNED-PAYLOAD", now=NOW))
+        assert wire.is_reading()
+        client.data_received(b"x" * (READ_BUFFER_BYTES + 1))
+        assert not wire.is_reading()
+        upstream.release.set()
+        await quiet()
+        assert wire.is_reading()
+        client.data_received(b"x" * (size - READ_BUFFER_BYTES - 1))
+        await quiet()
+        assert wire.sent.count(b"HTTP/1.1 200 ") == 1
         await asyncio.sleep(100)
 
     play(story, upstream)

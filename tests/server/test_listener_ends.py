@@ -111,6 +111,20 @@ def test_bytes_behind_a_last_request_take_no_answer_away() -> None:
     play(story)
 
 
+def test_a_client_that_has_ended_before_its_refusal_is_let_go_at_once() -> None:
+    """What comes no more is not waited for."""
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        client.data_received(b"no HTTP\r\n\r\n")
+        assert client.eof_received()
+        await quiet()
+        assert wire.sent.startswith(b"HTTP/1.1 400 ")
+        assert wire.closed
+
+    play(story)
+
+
 def test_a_refused_body_that_was_held_back_is_not_waited_for() -> None:
     """Who waits for `100 Continue` sends nothing behind a refusal: the connection ends with it."""
 
