@@ -69,9 +69,9 @@ class Completions:
         `Malformed` (TokenNotIssued, TokenJump), `TryAgain` (HandoverPending, UpstreamUnavailable, StoreUnavailable),
         `StoreUnavailable`."""
         # Shielded: a caller that goes away must not open the gate while his completion is being recorded.
-        return await asyncio.shield(
-            asyncio.ensure_future(self._complete(key, token, result, tuple(outputs), request_id))
-        )
+        task = asyncio.ensure_future(self._complete(key, token, result, tuple(outputs), request_id))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
+        return await asyncio.shield(task)
 
     async def _complete(
         self, key: FencingKey, token: Token, result: str | None, outputs: tuple[Output, ...], request_id: str
