@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from gateway.config import ConfigError, Section, Settings, is_loopback, load, split_listen
-from gateway.config_source import lines_of
+from gateway.config.load import load
+from gateway.config.settings import Section, Settings
+from gateway.config.source import ConfigError, lines_of
+from gateway.config.values import is_loopback, split_listen
 from gateway.core.keys import Mode, WithoutToken
 
 CONFIG = Path(__file__).parent.parent / "config"

@@ -11,7 +11,9 @@ import orjson
 
 from gateway.cli.settings import USAGE, config_options, fail, load_settings
 from gateway.cli.show import print_json, print_table
-from gateway.config import SECRET_KEYS, ConfigError, Settings
+from gateway.config.load import SECRET_KEYS
+from gateway.config.settings import Settings
+from gateway.config.source import ConfigError
 from gateway.server.assemble import file_faults
 
 HIDDEN = "******"

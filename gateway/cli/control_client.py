@@ -18,7 +18,9 @@ from gateway.client.blocking import SyncGatewayClient
 from gateway.client.engine import Engine
 from gateway.client.errors import Distrusted, Json, Refused, Unreachable
 from gateway.client.transport import TIMEOUT_S, checked_api_token, checked_url
-from gateway.config import ConfigError, Settings, split_listen
+from gateway.config.settings import Settings
+from gateway.config.source import ConfigError
+from gateway.config.values import split_listen
 from gateway.tls import client_context, pinned_context
 from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
 

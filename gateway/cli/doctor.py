@@ -17,7 +17,7 @@ from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfen
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, print_table
 from gateway.clock import SystemClock
-from gateway.config import Settings
+from gateway.config.settings import Settings
 from gateway.core.errors import FenceError
 from gateway.server.assemble import store_path, upstream_beside
 from gateway.server.tls import tls_faults

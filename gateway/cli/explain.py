@@ -13,7 +13,7 @@ from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable
 from gateway.cli.fence import floor_facts
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable
-from gateway.config import RuleSettings, Settings
+from gateway.config.settings import RuleSettings, Settings
 from gateway.core.errors import Malformed
 from gateway.core.keys import DEFAULT_RULE, Mapping, Mode, TokenLimits, key_of_object
 from gateway.core.names import filed_name

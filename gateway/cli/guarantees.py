@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from gateway.config import Settings
+from gateway.config.settings import Settings
 from gateway.core.keys import Mode, WithoutToken
 from gateway.upstream.examination import Report
 

@@ -16,7 +16,8 @@ import click
 import uvloop
 
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
-from gateway.config import ControlSettings, S3Settings, Settings, split_listen
+from gateway.config.settings import ControlSettings, S3Settings, Settings
+from gateway.config.values import split_listen
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
 from gateway.server.assemble import clients, file_faults, start_gateway

@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.config import ConfigError, Fault, Settings, load
+from gateway.config.load import Fault, load
+from gateway.config.settings import Settings
+from gateway.config.source import ConfigError
 
 REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 

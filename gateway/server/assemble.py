@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
-from gateway.config import Fault, Settings, is_loopback, split_listen
+from gateway.config.load import Fault
+from gateway.config.settings import Settings
+from gateway.config.values import is_loopback, split_listen
 from gateway.core.job import RetryPolicy
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
 from gateway.core.lease import Caps

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.clock import SystemClock
-from gateway.config import Fault, Settings
-from gateway.config_source import Place
+from gateway.config.load import Fault
+from gateway.config.settings import Settings
+from gateway.config.source import Place
 from gateway.telemetry import Telemetry
 from gateway.tls import CertificateError, ChangingCertificate, client_context, server_context
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.cli.doctor import standing_of
-from gateway.config import load
+from gateway.config.load import load
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import Record, RecordObjects, render_record
 from gateway.stores.sqlite import SqliteStore

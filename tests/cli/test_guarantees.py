@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.cli.guarantees import Holds, Standing, guarantees, unfenced, unmet
-from gateway.config import Settings, load
+from gateway.config.load import load
+from gateway.config.settings import Settings
 from gateway.upstream.base import Capabilities
 from gateway.upstream.examination import TOLD, Report
 from gateway.upstream.experiments import Finding

@@ -16,7 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from gateway.cli.serve import _welcome
-from gateway.config import Settings
+from gateway.config.settings import Settings
 from tests.conftest import StoreServer
 from tests.gateway_process import BOUND_S, ROOT, GatewayProcess, before, command, serve
 
@@ -183,7 +183,7 @@ def test_as_many_files_as_a_process_may_have() -> None:
     script = (
         "import resource\n"
         "from gateway.cli.serve import _open_files\n"
-        "from gateway.config import Settings\n"
+        "from gateway.config.settings import Settings\n"
         "for hard in (8192, 4096):\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "    print(_open_files(Settings()), resource.getrlimit(resource.RLIMIT_NOFILE))\n"

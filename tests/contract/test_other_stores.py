@@ -15,7 +15,7 @@ import pytest
 
 from gateway.cli.guarantees import Holds, guarantees
 from gateway.clock import SystemClock
-from gateway.config import load
+from gateway.config.load import load
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 from gateway.upstream.examination import Report, examine

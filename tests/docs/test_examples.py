@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import load
+from gateway.config.load import load
 from gateway.core.keys import Rule, Ruleset, compile_rule
 from tests.docs.conftest import SECRETS, Shell
 from tests.docs.pages import DOCS, PAGES, ROOT, Block, blocks, codes, name_of, page, rows, section

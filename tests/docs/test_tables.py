@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import gateway
 from gateway.cli import main
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
-from gateway.config import Settings
+from gateway.config.settings import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
 from gateway.stores.base import EventKind

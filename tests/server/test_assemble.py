@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.config import Settings, load
+from gateway.config.load import load
+from gateway.config.settings import Settings
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Mode, Token, TokenLimits
 from gateway.core.names import RECORD_KEY

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Settings
+from gateway.config.settings import Settings
 from gateway.s3.sigv4 import presign
 from gateway.server.listener import Limits
 from gateway.server.tls import Tls

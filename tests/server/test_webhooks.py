@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from gateway.clock import SystemClock
-from gateway.config import Settings, WebhookSettings
+from gateway.config.settings import Settings, WebhookSettings
 from gateway.server.assemble import webhooks as assembled
 from gateway.server.control.access import ApiToken
 from gateway.server.tls import Tls, tls_faults

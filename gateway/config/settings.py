@@ -5,172 +5,30 @@ Rules: docs/interface.md, "Configuration". Units are in the names; all relative 
 
 from __future__ import annotations
 
-import ipaddress
-import typing
-from base64 import b64decode
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gateway.config.values import (
+    AccessKey,
+    File,
+    Listen,
+    Operations,
+    QueueName,
+    Seconds,
+    Secret,
+    SigningSecrets,
+    StoreUrl,
+    Texts,
+    TokenLimit,
+    Topics,
+    UpstreamUrl,
+    WebhookUrl,
 )
-from pydantic_core import ErrorDetails
-
-from gateway.config_source import FILE_VARIABLE, ConfigError, Place, Sources
-from gateway.core.announcements import Topic
-from gateway.core.job import queue_fault
-from gateway.core.keys import MAX_TOKEN, Mode, WithoutToken, compile_rule
+from gateway.core.keys import Mode, WithoutToken, compile_rule
 from gateway.core.outputs import check_output
-from gateway.s3.operations import OPERATIONS
-
-__all__ = ["ConfigError", "Settings", "is_loopback", "load", "split_listen"]
-
-SECRET_KEYS = frozenset({"access_key", "client", "secret", "secret_key", "session_token", "token"})
-"""Keys whose values no message shows, and that may be `{ env = "NAME" }` or `{ file = "path" }`."""
-
-
-def _resolve(value: object, info: ValidationInfo) -> object:
-    """Follow a reference to where a secret is kept."""
-    if not isinstance(value, dict):
-        return value
-    match value:
-        case {"env": str(name), **rest} if not rest:
-            environ: Mapping[str, str] = info.context["environ"] if info.context else {}
-            if not environ.get(name):
-                raise ValueError(f"the environment variable {name} is not set or empty")
-            return environ[name]
-        case {"file": str(name), **rest} if not rest:
-            try:
-                return Path(name).read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-                raise ValueError(f"the file {name} cannot be read: {why}") from None
-    raise ValueError('must be text, { env = "NAME" } or { file = "path" }')
-
-
-def split_listen(listen: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[ipv6]:port`. Raises `ValueError`."""
-    host, separator, port = listen.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError("an IPv6 address is written in brackets, as [::1]:8080")
-    if not separator or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError("must be host:port, as 127.0.0.1:8080; 0.0.0.0 is every IPv4 address of the machine")
-    return host, int(port)
-
-
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine can reach such a listener."""
-    host, _ = split_listen(listen)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listen(value: str) -> str:
-    split_listen(value)
-    return value
-
-
-def _upstream_url(value: str) -> str:
-    if value in ("embedded", "aws"):
-        return value
-    url = urlsplit(value)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError('must be "embedded", "aws", or the http:// or https:// address of an S3 endpoint')
-    if url.username is not None or url.path.strip("/") or url.query or url.fragment:
-        raise ValueError("must hold scheme, host and port alone; credentials are access_key and secret_key")
-    return value.rstrip("/")
-
-
-def _store_url(value: str) -> str:
-    if not value.removeprefix("sqlite:") or not value.startswith("sqlite:"):
-        raise ValueError('must be "sqlite:" and the path of the database, as sqlite:data/gateway.db')
-    return value
-
-
-def _operations(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    names = [name for row in OPERATIONS for name in (row.name, *row.aliases)]
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            near = get_close_matches(pattern, names, 1)
-            raise ValueError(f"no S3 operation is called {pattern!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    return patterns
-
-
-def _queue_name(name: str) -> str:
-    if fault := queue_fault(name):
-        raise ValueError(fault)
-    return name
-
-
-def _webhook_url(value: str) -> str:
-    url = urlsplit(value)
-    try:
-        fits = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:  # a port that is none
-        fits = False
-    if not fits or not value.isascii() or " " in value:
-        raise ValueError("must be the http:// or https:// address of a receiver")
-    if url.username is not None or url.fragment:
-        raise ValueError("must hold no user, password or fragment; what proves a post is its signature")
-    return value
-
-
-def _several(value: object) -> object:
-    """One is as good as a list of one."""
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-def _signing_secret(value: SecretStr) -> SecretStr:
-    """Standard Webhooks, "Signature scheme": 24 to 64 bytes."""
-    prefix, _, encoded = value.get_secret_value().partition("_")
-    try:
-        size_bytes = len(b64decode(encoded, validate=True)) if prefix == "whsec" else 0
-    except ValueError:
-        size_bytes = 0
-    if not 24 <= size_bytes <= 64:
-        raise ValueError(
-            "must be whsec_ and, in base64, 24 to 64 random bytes; openssl rand -base64 32 writes what follows whsec_"
-        )
-    return value
-
-
-def _topics(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in patterns:
-        if not any(fnmatchcase(topic, pattern) for topic in Topic):
-            near = get_close_matches(pattern, list(Topic), 1, 0.4)
-            meant = f"; did you mean {near[0]}?" if near else "."
-            raise ValueError(f"nothing that is announced is called {pattern!r}{meant} There are {', '.join(Topic)}")
-    return patterns
-
-
-AccessKey = Annotated[str, BeforeValidator(_resolve), Field(pattern=r"^[!-.0-~]+$", max_length=128)]
-Secret = Annotated[SecretStr, BeforeValidator(_resolve), Field(min_length=1)]
-SigningSecrets = Annotated[
-    tuple[Annotated[Secret, AfterValidator(_signing_secret)], ...],
-    BeforeValidator(_several),
-    Field(strict=False, min_length=1, max_length=8),
-]
-Listen = Annotated[str, AfterValidator(_listen)]
-Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
-Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
-File = Annotated[Path, Field(strict=False)]
-TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKEN)]
 
 
 class Section(BaseModel):
@@ -239,7 +97,7 @@ class ControlSettings(Section):
 class UpstreamSettings(Section):
     """The object store behind the gateway."""
 
-    url: Annotated[str, AfterValidator(_upstream_url)] = "embedded"
+    url: UpstreamUrl = "embedded"
     """ "embedded" (SeaweedFS, started by the gateway), "aws" (S3 and its credential chain), or an S3 endpoint."""
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]*$")] = ""
     """The region to sign for; empty: AWS's own configuration, else us-east-1."""
@@ -281,7 +139,7 @@ class UpstreamSettings(Section):
 class StoreSettings(Section):
     """The database of floors."""
 
-    url: Annotated[str, AfterValidator(_store_url)] = "sqlite:data/gateway.db"
+    url: StoreUrl = "sqlite:data/gateway.db"
     """sqlite: and a path."""
     fenced_before: Literal["auto", True, False] = "auto"
     """Whether a bucket may have been fenced by another database: "auto" goes by its record; true takes one without a
@@ -346,7 +204,7 @@ class ClientSettings(Section):
     """What the client signs with."""
     buckets: Texts = ("*",)
     """The buckets it may use."""
-    operations: Annotated[Texts, AfterValidator(_operations)] = ("*",)
+    operations: Operations = ("*",)
     """The S3 operations it may call, as PutObject or Get*."""
     keys: Texts = ("*",)
     """The fence keys it may write under."""
@@ -373,11 +231,11 @@ class ApiTokenSettings(Section):
 class WebhookSettings(Section):
     """A receiver of announcements (docs/webhooks.md)."""
 
-    url: Annotated[str, AfterValidator(_webhook_url)]
+    url: WebhookUrl
     """Where they are posted: https://, or http:// on a network that nobody else listens to."""
     secret: SigningSecrets
     """What signs them: whsec_ and 24 to 64 random bytes in base64. A list of several while one replaces another."""
-    events: Annotated[Texts, AfterValidator(_topics)] = ("*",)
+    events: Topics = ("*",)
     """What it is told, as shell patterns: fencing.completed, fencing.handed_over, fencing.refused,
     fencing.dead_lettered."""
     keys: Texts = ("*",)
@@ -440,7 +298,7 @@ class RuleSettings(Section):
 class QueueSettings(Section):
     """Queues, by their names; the first that matches a queue holds. Where any is given, there are no others."""
 
-    name: Annotated[str, AfterValidator(_queue_name)]
+    name: QueueName
     """The queue's name, or a shell pattern, as "*" for all."""
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 5
     """How often a job is delivered before it is dead."""
@@ -467,155 +325,3 @@ class Settings(Section):
     webhook: Annotated[tuple[WebhookSettings, ...], Field(strict=False)] = ()
     rule: Annotated[tuple[RuleSettings, ...], Field(strict=False)] = ()
     queue: Annotated[tuple[QueueSettings, ...], Field(strict=False)] = ()
-
-
-Fault = tuple[Place, str]
-"""Where a setting is, and what is wrong with it."""
-
-
-def load(
-    path: Path | None,
-    environ: Mapping[str, str],
-    overrides: Mapping[str, object],
-    look: Callable[[Settings], list[Fault]] | None = None,
-) -> Settings:
-    """The settings: `overrides` (by `section.key`) over the environment, over the file, over the defaults.
-
-    The file is `path`, else what FENCING_GATEWAY_CONFIG names, else none. `look` looks into the files that they name,
-    for those who are going to use them. Raises `ConfigError`."""
-    sources = Sources()
-    if path is None and environ.get(FILE_VARIABLE):
-        path = Path(environ[FILE_VARIABLE])
-    if path is not None:
-        sources.add_file(path)
-    sources.add_environment(environ, {name: _text_keys(section) for name, section in _tables().items()})
-    sources.add_overrides(overrides)
-    try:
-        settings = Settings.model_validate(sources.values, context={"environ": environ})
-    except ValidationError as error:
-        faults = [_fault(detail) for detail in error.errors(include_url=False)]
-    else:
-        faults = _faults_between(settings) or (look(settings) if look else [])
-        if not faults:
-            return settings
-    raise ConfigError("\n".join(f"{sources.where(place)}: {message}" for place, message in faults))
-
-
-def _tables() -> dict[str, type[Section]]:
-    """The sections that exist once; the others are arrays of tables."""
-    return {n: f.annotation for n, f in Settings.model_fields.items() if isinstance(f.annotation, type)}
-
-
-def _section(name: object) -> type[Section] | None:
-    """What is allowed under a top-level name."""
-    field = Settings.model_fields.get(str(name))
-    if field is None:
-        return None
-    if isinstance(field.annotation, type):
-        return field.annotation
-    return typing.cast("type[Section]", typing.get_args(field.annotation)[0])
-
-
-def _text_keys(section: type[Section]) -> set[str]:
-    """The keys whose value in the environment is text as it stands."""
-    return {n for n, f in section.model_fields.items() if not _is_json(f.annotation)}
-
-
-def _is_json(annotation: Any) -> bool:
-    if typing.get_origin(annotation) is Literal:
-        return not all(isinstance(value, str) for value in typing.get_args(annotation))
-    return annotation in (bool, int, float) or typing.get_origin(annotation) is tuple
-
-
-def _fault(detail: ErrorDetails) -> Fault:
-    """One of pydantic's errors in our words. Values are shown only where they cannot be a secret."""
-    place: Place = detail["loc"]
-    kind, value = detail["type"], detail["input"]
-    if kind == "extra_forbidden":
-        return place, _unknown(place)
-    if kind == "missing":
-        return place, "is missing"
-    if kind == "value_error":
-        return place, str(detail["ctx"]["error"])
-    message = detail["msg"].replace("Input should be", "must be").replace("Input should have", "must have")
-    message = message.replace("a valid tuple", "a list").replace("True or False", "true or false")
-    if kind in ("model_type", "dict_type"):
-        message = f"must be a table, written [{place[0]}]"
-    elif kind == "tuple_type" and len(place) == 1:
-        message = f"must be an array of tables, each written [[{place[0]}]]"
-    section = _section(place[0])
-    known = section is not None and len(place) > 1 and place[-1] in section.model_fields
-    if known and place[-1] not in SECRET_KEYS and isinstance(value, str | int | float):
-        message += f", not {value!r}"
-    return place, message
-
-
-def _unknown(place: Place) -> str:
-    section = Settings if len(place) == 1 else _section(place[0])
-    allowed = sorted(section.model_fields) if section else []
-    near = get_close_matches(str(place[-1]), allowed, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"no such {'table' if len(place) == 1 else 'key'}; {meant}allowed are {', '.join(allowed)}"
-
-
-def _faults_between(settings: Settings) -> list[Fault]:
-    """What is wrong only when several settings are seen together."""
-    faults: list[Fault] = [*_tls_faults(settings), *_webhook_faults(settings)]
-    s3, upstream, fencing = settings.s3, settings.upstream, settings.fencing
-    if not settings.client and not is_loopback(s3.listen):
-        faults.append((("s3", "listen"), "can be reached from other machines, and no [[client]] is configured"))
-    if not settings.api_token and not is_loopback(settings.control.listen):
-        faults.append((("control", "listen"), "can be reached from other machines, and no [[api_token]] is configured"))
-    if s3.listen == settings.control.listen and not s3.listen.endswith(":0"):
-        faults.append((("control", "listen"), f"is that of [s3] too, {s3.listen}"))
-    if s3.max_header_field_bytes > s3.max_header_bytes:
-        faults.append((("s3", "max_header_field_bytes"), "must not be greater than max_header_bytes"))
-    if (upstream.access_key is None) != (upstream.secret_key is None):
-        given = "secret_key" if upstream.access_key is None else "access_key"
-        faults.append((("upstream", given), "access_key and secret_key go together"))
-    if upstream.session_token and upstream.access_key is None:
-        faults.append((("upstream", "session_token"), "needs access_key and secret_key"))
-    if upstream.url == "embedded" and upstream.access_key is not None:
-        faults.append((("upstream", "access_key"), "the embedded store makes credentials of its own"))
-    for name in ("settle_timeout", "commit_timeout"):
-        if getattr(fencing, f"{name}_assembly_s") < getattr(fencing, f"{name}_s"):
-            faults.append((("fencing", f"{name}_assembly_s"), f"must not be less than {name}_s"))
-    seen: dict[str, int] = {}
-    for index, client in enumerate(settings.client):
-        first = seen.setdefault(client.access_key, index)
-        if first != index:
-            faults.append((("client", index, "access_key"), f"is that of [[client]] number {first + 1} too"))
-    tokens: dict[str, int] = {}
-    for index, token in enumerate(settings.api_token):
-        first = tokens.setdefault(token.token.get_secret_value(), index)
-        if first != index:
-            faults.append((("api_token", index, "token"), f"is that of [[api_token]] number {first + 1} too"))
-        if token.client is not None and token.client not in seen:
-            faults.append((("api_token", index, "client"), "is the access key of no [[client]]"))
-    return faults
-
-
-def _tls_faults(settings: Settings) -> list[Fault]:
-    faults: list[Fault] = []
-    upstream = settings.upstream
-    for name, section in (("s3", settings.s3), ("control", settings.control), ("upstream", upstream)):
-        if (section.tls_cert is None) != (section.tls_key is None):
-            given = "tls_key" if section.tls_cert is None else "tls_cert"
-            faults.append(((name, given), "tls_cert and tls_key go together; they may name one file that holds both"))
-    for key in ("tls_ca", "tls_cert"):
-        if getattr(upstream, key) is not None and not upstream.uses_tls:
-            faults.append((("upstream", key), f"is for a store at https://; url is {upstream.url}"))
-    return faults
-
-
-def _webhook_faults(settings: Settings) -> list[Fault]:
-    faults: list[Fault] = []
-    seen: dict[str, int] = {}
-    for index, webhook in enumerate(settings.webhook):
-        first = seen.setdefault(webhook.called, index)
-        if first != index:
-            told = f"{webhook.called} is that of [[webhook]] number {first + 1} too; give one of them another"
-            faults.append((("webhook", index, "name"), told))
-        if webhook.tls_ca is not None and not webhook.uses_tls:
-            faults.append((("webhook", index, "tls_ca"), "is for a receiver at https://"))
-    return faults
