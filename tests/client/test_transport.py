@@ -26,13 +26,15 @@ def answering(data: bytes) -> Iterator[SyncGatewayClient]:
 
         def once() -> None:
             connection, _ = listener.accept()
+            listener.close()  # aiohttp sends once more what may be sent twice
             with connection:
                 connection.recv(65536)
                 connection.sendall(data)
 
         thread = threading.Thread(target=once)
         thread.start()
-        with SyncGatewayClient(f"http://127.0.0.1:{listener.getsockname()[1]}", api_token="t", patience_s=0) as client:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with SyncGatewayClient(url, api_token="t", patience_s=0) as client:
             yield client
         thread.join(5)
 
