@@ -188,6 +188,8 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     def run(
         url: str | None, ca_bundle: Path | None, config: Path | None, assignments: tuple[str, ...], **arguments: Any
     ) -> None:
+        for name, value in arguments.items():
+            _check_text(name, value)
         client = configured_client(url, ca_bundle, _settings(config, assignments) if url is None else Settings())
         if client is None:
             fail("control.listen names no port: say --url")
@@ -202,6 +204,17 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
             fail(printable(str(unreachable)), UNREACHABLE)
 
     return control_options(config_options(run))
+
+
+def _check_text(name: str, value: object) -> None:
+    """An exit with status 2 for words that no call can say: bytes that are no UTF-8, and names of nothing. What a
+    command is to run is the user's own."""
+    words = value if isinstance(value, tuple) and name != "command" else (value,)
+    for word in words:
+        if isinstance(word, str) and not word.isascii() and word != word.encode("utf-8", "replace").decode():
+            fail(printable(f"{word!r} is no UTF-8"))
+    if value == "" and name in ("key", "queue"):
+        fail(f"the {name} is empty")
 
 
 def configured_client(url: str | None, ca_bundle: Path | None, settings: Settings) -> ControlClient | None:

@@ -14,7 +14,7 @@ import click
 import uvloop
 
 from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
-from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
+from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, Seconds, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, print_table
 from gateway.clock import SystemClock
 from gateway.config.settings import Settings
@@ -67,7 +67,7 @@ TITLES = {
 @click.option(
     "--silence",
     "silence_s",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=SILENCE_S,
     show_default=True,
     metavar="SECONDS",

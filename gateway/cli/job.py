@@ -15,6 +15,7 @@ from gateway.cli.fence import TokenType
 from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT
 from gateway.cli.run import check_outputs, result_of
+from gateway.cli.settings import Seconds
 from gateway.cli.show import print_facts, print_json, print_table, printable
 from gateway.client.calls import output_of
 from gateway.clock import SystemClock
@@ -37,9 +38,7 @@ job.add_command(work)
 @click.argument("key")
 @click.argument("payload", required=False)
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest is delivered first.")
-@click.option(
-    "--delay", "delay_s", type=click.FloatRange(min=0), default=0.0, help="Not to be delivered for so many seconds."
-)
+@click.option("--delay", "delay_s", type=Seconds(min=0), default=0.0, help="Not to be delivered for so many seconds.")
 @click.option("--new", is_flag=True, help="Refuse a key that has a job already.")
 @control_command
 def submit(
@@ -70,10 +69,10 @@ def submit(
 @click.option(
     "--visibility",
     "visibility_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     help="Seconds until the job is delivered again, unless it is extended; by default the queue's.",
 )
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help=LONGEST_WAIT)
+@click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, help=LONGEST_WAIT)
 @click.option(
     "--max", "max_jobs", type=click.IntRange(1, 100), default=1, show_default=True, help="At most so many jobs."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from gateway.cli.run import (
     require_process_groups,
     worker_options,
 )
+from gateway.cli.settings import REFUSED, Seconds, fail
 from gateway.cli.show import printable
 from gateway.cli.supervise import status_of
 from gateway.cli.ward import Ward
@@ -41,7 +43,7 @@ _WORD = re.compile(r"\{(payload|key|token)\}")
 @click.option(
     "--visibility",
     "visibility_s",
-    type=click.FloatRange(min=0.5),
+    type=Seconds(min=0.5),
     default=30.0,
     show_default=True,
     help="Seconds until a job is delivered again whose worker is not heard of any more.",
@@ -69,7 +71,10 @@ def work(
     grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
     with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.url, endpoint, os.environ))
-        asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
+        try:
+            asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
+        except OSError as error:
+            fail(f"no command can be started: {error.strerror}", REFUSED)
 
 
 class Task:
@@ -83,11 +88,19 @@ class Task:
         self._hurried = False
 
     def do(self, job: SyncJob) -> None:
-        """Run the command for it, and tell how it went. Raises `GatewayError`."""
+        """Run the command for it, and tell how it went. Raises `GatewayError`, and `OSError` where nothing can be
+        started here; the job has been given back then."""
         with job:
             words, payload = filled(self._command, job)
             environ = {**self._environ(job), PAYLOAD_VARIABLE: payload}
-            ward = Ward(words, environ, job.deadline, self._grace_s, stdin=subprocess.DEVNULL)
+            try:
+                ward = Ward(words, environ, job.deadline, self._grace_s, stdin=subprocess.DEVNULL)
+            except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno != errno.E2BIG:
+                    job.release()
+                    raise
+                job.fail(f"this payload cannot be given to a command: {error}")
+                return
             self._wards.add(ward)
             try:
                 guard_with(ward, job)
@@ -117,12 +130,12 @@ class Crew:
         self._task = task
         self._reached = False
         self._draining = False
-        self._fault: GatewayError | None = None
+        self._fault: GatewayError | OSError | None = None
         self._receiving: set[asyncio.Task[list[JobHold]]] = set()
 
     async def serve(self, count: int) -> None:
         """Until told to stop. Raises `Refused` where the queue may not be worked on, `Unreachable` where no gateway
-        has ever answered."""
+        has ever answered, `OSError` where no command can be started."""
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._told_to_stop)
@@ -139,6 +152,8 @@ class Crew:
                     await asyncio.get_running_loop().run_in_executor(pool, self._task.do, job)
                 except GatewayError as error:
                     click.echo(f"fencing-gateway: {printable(f'{job.key}: {error}')}", err=True)
+                except OSError as error:
+                    self._give_up(error)
 
     async def _received(self) -> list[JobHold]:
         """At most one job, so that none waits here while others are free; none when draining."""
@@ -164,7 +179,7 @@ class Crew:
             self._receiving.discard(receiving)
         return holds
 
-    def _give_up(self, error: GatewayError) -> None:
+    def _give_up(self, error: GatewayError | OSError) -> None:
         self._fault = self._fault or error
         self._drain()
 

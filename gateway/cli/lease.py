@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.control_client import ControlClient, control_command
 from gateway.cli.fence import TokenType
+from gateway.cli.settings import Seconds
 from gateway.cli.show import print_facts, print_json, print_table
 from gateway.clock import SystemClock
 
@@ -23,8 +24,8 @@ def lease() -> None:
 
 @lease.command()
 @click.argument("key")
-@click.option("--ttl", "ttl_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="In seconds.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help=LONGEST_WAIT)
+@click.option("--ttl", "ttl_s", type=Seconds(min=0.1), default=30.0, show_default=True, help="In seconds.")
+@click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, help=LONGEST_WAIT)
 @click.option("--holder", help="Who others are told holds it; by default this host and process.")
 @click.option("--idempotency-key", help="Repeated with the same one, the command is given the same lease.")
 @control_command

@@ -15,7 +15,7 @@ import orjson
 
 from gateway.cli.control_client import ControlClient, connected
 from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
-from gateway.cli.settings import fail
+from gateway.cli.settings import Seconds, fail
 from gateway.cli.show import printable
 from gateway.cli.supervise import awaiting, follow
 from gateway.cli.terminal import Terminal
@@ -48,7 +48,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--grace",
             "grace_s",
-            type=click.FloatRange(min=0),
+            type=Seconds(min=0),
             default=5.0,
             show_default=True,
             help="Seconds between SIGTERM and SIGKILL; at most a quarter of the lease.",
@@ -56,7 +56,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--patience",
             "patience_s",
-            type=click.FloatRange(min=0),
+            type=Seconds(min=0),
             default=PATIENCE_S,
             show_default=True,
             help="Seconds to go on trying where no gateway answers, or one that restarts.",
@@ -70,12 +70,12 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--key", required=True, help="The fence key to hold a lease on.")
 @click.option(
-    "--ttl", "ttl_s", type=click.FloatRange(min=0.5), default=30.0, show_default=True, help="Of the lease, in seconds."
+    "--ttl", "ttl_s", type=Seconds(min=0.5), default=30.0, show_default=True, help="Of the lease, in seconds."
 )
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=0.0,
     show_default=True,
     help="Wait in line for so many seconds.",

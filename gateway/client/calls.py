@@ -14,6 +14,8 @@ from gateway.clock import Clock
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+LONGEST_WAIT_S = 3600.0
+"""Of one call. Who waits for longer, or for ever, asks again; so he does after whatever the gateway allows."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], until: Callable[[], float], clock: Clock) -> T:
@@ -43,6 +45,7 @@ class Calls:
 
     async def acquire(self, key: str, holder: str, ttl_s: float, wait_s: float, repeat_key: str) -> Grant:
         """A lease, after waiting in line for at most `wait_s`. Under one `repeat_key` there is one grant."""
+        wait_s = min(wait_s, LONGEST_WAIT_S)
         body: Json = {"holder": holder, "ttl_s": ttl_s, "wait_s": wait_s}
         sent_at = self._clock.monotonic()
         answer = await self._repeatable(_lease(key), body, repeat_key, wait_s)
@@ -67,6 +70,7 @@ class Calls:
         self, queue: str, holder: str, visibility_s: float | None, wait_s: float, max_jobs: int, repeat_key: str
     ) -> list[Grant]:
         """Jobs to work on, none if there are none for `wait_s`. Under one `repeat_key` they are the same."""
+        wait_s = min(wait_s, LONGEST_WAIT_S)
         body: Json = {"holder": holder, "wait_s": wait_s, "max": max_jobs}
         if visibility_s is not None:
             body["visibility_s"] = visibility_s

@@ -105,5 +105,5 @@ class GuardedJob(Guarded):
 
 
 def in_words(error: BaseException) -> str:
-    """Why an attempt failed, for the job's record."""
-    return f"{type(error).__name__}: {error}"[:1000]
+    """Why an attempt failed, for the job's record. Names of files in it may be no UTF-8."""
+    return f"{type(error).__name__}: {error}"[:1000].encode("utf-8", "backslashreplace").decode()

@@ -25,6 +25,7 @@ PIECE_BYTES = 1 << 18
 def checked_url(url: str) -> str:
     """The control API's address without a slash at its end. Raises `ValueError`."""
     parts = urlsplit(url)
+    _ = parts.port  # raises, too
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError(f"http://host:port or https://host:port is wanted, not {url!r}")
     return url.rstrip("/")

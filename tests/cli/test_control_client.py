@@ -50,6 +50,38 @@ def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp
         child.kill()
 
 
+# --- what cannot be meant
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lease", "acquire", "\udcff"),
+        ("lease", "acquire", "job", "--holder", "\udcff"),
+        ("lease", "acquire", ""),
+        ("lease", "acquire", "job", "--ttl", "nan"),
+        ("lease", "acquire", "job", "--wait", "inf"),
+        ("lease", "list", "--prefix", "\udcff"),
+        ("lease", "list", "--url", "http://127.0.0.1:99999"),
+        ("lease", "list", "--url", "http://127.0.0.1:port"),
+        ("job", "submit", "queue", "job", "\udcff"),
+        ("job", "submit", "", "job"),
+        ("job", "complete", "job", "1", "--output", "bucket/\udcff"),
+        ("run", "--key", "\udcff", "--", "true"),
+        ("run", "--key", "job", "--grace", "nan", "--", "true"),
+        ("job", "work", "--queue", "queue", "--grace", "nan", "--", "true"),
+        ("fence", "show", "\udcff"),
+    ],
+)
+def test_words_that_no_call_can_say(arguments: tuple[str, ...]) -> None:
+    """Bytes that are no UTF-8, names of nothing, times that are no numbers, ports that are none: status 2, a line that
+    says so, and nothing has been asked."""
+    result = command(*arguments, FENCING_GATEWAY_URL="http://127.0.0.1:1")
+    assert result.exit_code == 2, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.stderr
+
+
 # --- where
 
 

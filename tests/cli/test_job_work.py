@@ -51,6 +51,17 @@ def test_each_job_has_its_command(gateway: GatewayProcess, queue: str, tmp_path:
     assert job(gateway, keys[2])["error"] == "exit status 3"
 
 
+def test_payloads_that_no_command_can_be_given(gateway: GatewayProcess, queue: str) -> None:
+    """A NUL, or more than the system passes on, fails that job alone and says why: the worker goes on."""
+    keys = submit(gateway, queue, '"a\\u0000b"', "x" * 60_000, "last")
+    words = ("sh", "-c", ":", "-", "{payload}" * 3)
+    with running(gateway, "job", "work", "--queue", queue, "--", *words) as work:
+        until(lambda: [job(gateway, key)["state"] for key in keys] == ["delayed", "delayed", "completed"])
+        work.process.terminate()
+        assert work.status() == 0
+    assert all("this payload cannot be given to a command" in job(gateway, key)["error"] for key in keys[:2])
+
+
 def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
     """Two of three run, the third waits in the queue, where others could take it; SIGTERM lets them end and takes no
     more; a second one ends them, and their jobs go back with no attempt counted."""

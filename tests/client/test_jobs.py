@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -72,6 +73,20 @@ async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: st
         record = await client.job(key)
         assert (record.state, record.attempts) == ("delayed", 1)
         assert "ZeroDivisionError: " in record.error
+
+
+async def test_a_failure_whose_words_are_no_utf_8(gateway: Served, key: str, queue: str) -> None:
+    """As of a file with an odd name: the attempt counts all the same, so that such a job does not come back for
+    ever."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+        with pytest.raises(FileNotFoundError):
+            async with job:
+                raise FileNotFoundError(2, "No such file", os.fsdecode(b"\xff.exr"))
+        record = await client.job(key)
+        assert (record.state, record.attempts) == ("delayed", 1)
+        assert ".exr" in record.error
 
 
 async def test_a_refused_completion_that_is_caught(gateway: Served, key: str, queue: str) -> None:
