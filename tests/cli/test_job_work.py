@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import secrets
 import signal
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.working import is_gone, running, until
+from tests.cli.working import is_gone, metric, running, until
 from tests.gateway_process import GatewayProcess, command
 
 SLEEPS = "echo $$; while :; do sleep 0.1; done"
@@ -60,6 +61,18 @@ def test_payloads_that_no_command_can_be_given(gateway: GatewayProcess, queue: s
         work.process.terminate()
         assert work.status() == 0
     assert all("this payload cannot be given to a command" in job(gateway, key)["error"] for key in keys[:2])
+
+
+def test_where_nothing_can_be_started(gateway: GatewayProcess, queue: str) -> None:
+    """A worker that has run out of descriptors gives the job back with no attempt counted, and ends with 1: it must not
+    use up the attempts of a whole queue."""
+    with running(gateway, "job", "work", "--queue", queue, "--", "true") as work:
+        until(lambda: metric(gateway, "fencing_workers_waiting") == 1)
+        resource.prlimit(work.process.pid, resource.RLIMIT_NOFILE, (3, 3))
+        (key,) = submit(gateway, queue, "x")
+        assert work.status() == 1
+        assert "no command can be started" in work.said()
+    assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
 
 
 def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:

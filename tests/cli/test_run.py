@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from gateway.clock import HolderClock
-from tests.cli.working import BOUND_S, environ, is_gone, run, running, until
+from tests.cli.working import BOUND_S, environ, is_gone, metric, run, running, until
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before
 from tests.gateway_process import command as ask
@@ -217,12 +215,6 @@ def renewals(gateway: GatewayProcess) -> float:
 def waiting(gateway: GatewayProcess) -> float:
     """How many stand in line."""
     return metric(gateway, "fencing_leases_waiting")
-
-
-def metric(gateway: GatewayProcess, name: str) -> float:
-    with urllib.request.urlopen(f"{gateway.control_url}/metrics", timeout=BOUND_S) as answer:
-        (value,) = re.findall(rf"^{re.escape(name)} ([\d.]+)$", answer.read().decode(), re.M)
-    return float(value)
 
 
 # --- what happens to run

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,3 +94,10 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
         return True
+
+
+def metric(gateway: GatewayProcess, name: str) -> float:
+    """What it tells Prometheus."""
+    with urllib.request.urlopen(f"{gateway.control_url}/metrics", timeout=BOUND_S) as answer:
+        (value,) = re.findall(rf"^{re.escape(name)} ([\d.]+)$", answer.read().decode(), re.M)
+    return float(value)

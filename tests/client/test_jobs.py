@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets
 import time
@@ -73,6 +74,17 @@ async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: st
         record = await client.job(key)
         assert (record.state, record.attempts) == ("delayed", 1)
         assert "ZeroDivisionError: " in record.error
+
+
+async def test_waiting_for_ever(gateway: Served, key: str, queue: str) -> None:
+    """A wait has no longest time: what the gateway cuts is asked again."""
+    async with GatewayClient(gateway.url) as client:
+        waiting = asyncio.ensure_future(client.receive(queue, visibility_s=VISIBILITY_S, wait_s=math.inf))
+        await client.submit(queue, key)
+        (job,) = await waiting
+        async with job, client.lease(key + " too", wait_s=math.inf):
+            pass
+        assert (await client.job(key)).state == "completed"
 
 
 async def test_a_failure_whose_words_are_no_utf_8(gateway: Served, key: str, queue: str) -> None:
