@@ -406,6 +406,8 @@ class Connection(asyncio.Protocol):
     async def _linger(self, request: Request | None) -> None:
         """Take in what the client still sends: to close on it is a reset, which would take the answer from it."""
         self._queue.clear()
+        if self._receiving is not None:
+            self._receiving.body.drop()
         self._outgoing.flush()
         if request is not None:
             with suppress(TimeoutError):

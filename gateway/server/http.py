@@ -86,12 +86,16 @@ class RequestStream:
 
     async def discard(self) -> None:
         """Drop the rest; returns when it has all come, or none of it will."""
-        self.discards = True
-        self._pieces.clear()
-        self.buffered = 0
+        self.drop()
         while not self.ended and self._failure is None:
             self._carrier.read_on()
             await self._change()
+
+    def drop(self) -> None:
+        """Keep nothing of what has come or still comes."""
+        self.discards = True
+        self._pieces.clear()
+        self.buffered = 0
 
     async def _change(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -190,8 +194,6 @@ class Reply:
     def start(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
         """The head alone; the body follows by `write`. Without a length it is chunked, for an HTTP/1.0 client ended by
         the connection's end."""
-        if length is None and self._version == "1.0":
-            self.keep_alive = False
         head = self._head(status, headers, length)
         if length is None and self._version == "1.1":
             self._chunked = True

@@ -244,6 +244,16 @@ async def test_continue_comes_after_the_hand_over() -> None:
         assert (await first).status == 200
 
 
+async def test_http_1_0_is_told_no_continue(rig: Rig) -> None:
+    """It knows no interim answers (RFC 9110, 10.1.1): the body is waited for in silence."""
+    head = signed("PUT", "/b/k", [("x-fencing-token", "3"), ("expect", "100-continue")], b"x", version="HTTP/1.0")
+    wire = await rig.wire()
+    await wire.send(head)
+    await rig.floor("object:b/k", 3)
+    await wire.send(b"x")
+    assert (await wire.answer()).status == 200
+
+
 async def test_an_empty_body_needs_no_continue(rig: Rig) -> None:
     """Where no body is to come, none is asked for."""
     head = signed("PUT", "/b/k", [("x-fencing-token", "3"), ("expect", "100-continue")], b"")
@@ -273,7 +283,7 @@ async def test_a_client_that_reads_last_reads_its_refusal(rig: Rig, fault: str) 
 
 
 async def test_head_and_304_have_no_body(rig: Rig) -> None:
-    """HEAD keeps Content-Length, also of an error and of nothing; 304 keeps the ETag."""
+    """HEAD keeps Content-Length, also of an error and of nothing; 304 keeps the ETag; 204 has no length."""
     await rig.put("k", b"hello", 1)
     await rig.put("empty", b"", 1)
     wire = await rig.wire()
@@ -290,6 +300,9 @@ async def test_head_and_304_have_no_body(rig: Rig) -> None:
     assert unchanged.header("content-length") is None
     await wire.send(signed("GET", "/b/k"))
     assert (await wire.answer()).body == b"hello"
+    await wire.send(signed("DELETE", "/b/k", [("x-fencing-token", "1")]))
+    gone = await wire.answer("DELETE")
+    assert (gone.status, gone.header("content-length"), gone.header("transfer-encoding")) == (204, None, None)
 
 
 class Odd(MemoryUpstream):
@@ -306,6 +319,8 @@ class Odd(MemoryUpstream):
 async def test_metadata_cannot_split_an_answer() -> None:
     """A line end in an upstream's metadata begins no field and no body of its own."""
     odd = [("x-amz-meta-a", "1\r\nset-cookie: x=y\r\n\r\nbody"), ("x-amz-meta-b", "2\0\n"), ("content-length", "2")]
+    async with running(upstream=Odd([("x-amz-meta-b", "2\0")])) as rig:
+        assert (await rig.ask("GET", "/b/k")).header("x-amz-meta-b") == "2"
     async with running(upstream=Odd(odd, b"ok")) as rig:
         answer = await rig.ask("GET", "/b/k")
         assert answer.body == b"ok"

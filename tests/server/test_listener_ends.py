@@ -125,6 +125,28 @@ def test_a_client_that_has_ended_before_its_refusal_is_let_go_at_once() -> None:
     play(story)
 
 
+def test_an_upload_behind_a_refusal_is_taken_in() -> None:
+    """Held back while the refusal was being found out, and dropped with it: who goes on sending is heard."""
+    upstream = Held()
+
+    async def story(world: World) -> None:
+        client, wire = world.connect()
+        head = signed("PUT", "/b/k", [TOKEN, ("origin", "https://page.example")], b"x", now=NOW)
+        client.data_received(head.replace(b"Signature=", b"Signature=0") + b"x")
+        await quiet()
+        client.data_received(signed("PUT", "/b/k", [TOKEN], b"x" * 500_000, payload="UNSIGNED-PAYLOAD", now=NOW))
+        client.data_received(b"x" * 200_000)
+        assert not wire.is_reading()
+        upstream.release.set()
+        await quiet()
+        assert wire.sent.startswith(b"HTTP/1.1 403 ")
+        assert wire.is_reading()
+        await asyncio.sleep(LINGER_AT_END_S + 0.1)
+        assert wire.closed
+
+    play(story, upstream)
+
+
 def test_a_refused_body_that_was_held_back_is_not_waited_for() -> None:
     """Who waits for `100 Continue` sends nothing behind a refusal: the connection ends with it."""
 
