@@ -1,7 +1,7 @@
 """`python -m tests.model`: every world to its end, then every rule taken away.
 
 `--minutes` bounds each world; `--only TEXT` takes the worlds whose name holds it; `--table` only writes the table of
-rules into docs/model.md.
+rules into docs/model.md; `--walks N` only goes N random ways through worlds of everything at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from tests.model.explore import Found, explore
 from tests.model.rules_off import SWITCHES
 from tests.model.size import Size
 from tests.model.transcript import transcript
+from tests.model.walk import Walk, walk
 from tests.model.worlds import FULL
+
+WALKS = 500
+"""So many at a time."""
 
 
 def _explore(size: Size, minutes: float | None) -> Found:
@@ -53,13 +57,37 @@ def _rules() -> int:
     return sum(one.violation is None for one in found)
 
 
+def _walks(first: int, count: int) -> tuple[int, list[Walk]]:
+    """How many steps, and the ways that break a guarantee."""
+    walks = [walk(seed) for seed in range(first, first + count)]
+    return sum(one.steps for one in walks), [one for one in walks if one.violation is not None]
+
+
+def _many_walks(count: int) -> int:
+    broken = steps = done = 0
+    with ProcessPoolExecutor() as pool:
+        chunks = [pool.submit(_walks, at, min(WALKS, count - at)) for at in range(0, count, WALKS)]
+        for chunk in as_completed(chunks):
+            taken, bad = chunk.result()
+            steps, done, broken = steps + taken, done + WALKS, broken + len(bad)
+            for one in bad[:1]:
+                print(f"seed {one.seed}: {one.violation}", *one.story, sep="\n", flush=True)
+            if done % (WALKS * 20) == 0:
+                print(f"    {min(done, count):,} ways, {steps:,} steps, {broken} with a violation", flush=True)
+    print(f"{count:,} ways, {steps:,} steps, {broken} with a violation", flush=True)
+    return broken
+
+
 def main() -> int:
     """Explore; answer how many worlds broke a guarantee and how many rules did no harm."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--minutes", type=float, help="how long each world may take")
     parser.add_argument("--only", default="", help="the worlds whose name holds this")
     parser.add_argument("--table", action="store_true", help="only the rules")
+    parser.add_argument("--walks", type=int, default=0, help="so many random ways through everything at once")
     asked = parser.parse_args()
+    if asked.walks:
+        return _many_walks(asked.walks)
     broken = states = 0
     if not asked.table:
         for found in _worlds([size for size in FULL if asked.only in size.name], asked.minutes):

@@ -42,12 +42,13 @@ def transcript(found: Found) -> str:
     """The steps of the way to the violation, what came of each, and the violation."""
     lines = []
     for number, (before, action, after) in enumerate(replay(found), 1):
-        lines.append(f"{number:3} {_told(before, action)}")
-        lines += [f"      {change}" for change in _changes(before, after)]
+        lines.append(f"{number:3} {told(before, action)}")
+        lines += [f"      {change}" for change in changes(before, after)]
     return "\n".join(lines)
 
 
-def _told(w: World, action: steps.Action) -> str:
+def told(w: World, action: steps.Action) -> str:
+    """What happens, in a line."""
     name, *rest = action
     match name:
         case "arrive":
@@ -79,7 +80,8 @@ def _told(w: World, action: steps.Action) -> str:
     return f"{_sent(w, w.requests[rest[0]])}: {_WORDS[str(name)]}"
 
 
-def _changes(before: World, after: World | Violation) -> Iterator[str]:
+def changes(before: World, after: World | Violation) -> Iterator[str]:
+    """What came of it."""
     if isinstance(after, Violation):
         yield f"=> {after}"
         return
