@@ -18,6 +18,17 @@ LONGEST_WAIT_S = 3600.0
 """Of one call. Who waits for longer, or for ever, asks again; so he does after whatever the gateway allows."""
 
 
+def patience(clock: Clock, patience_s: float) -> Callable[[], float]:
+    """Until when `patiently` goes on: so long from the first failure on, however long the call has waited before."""
+    first: list[float] = []
+
+    def until() -> float:
+        first.append(clock.monotonic())
+        return first[0] + patience_s
+
+    return until
+
+
 async def patiently(attempt: Callable[[], Awaitable[T]], until: Callable[[], float], clock: Clock) -> T:
     """Repeat what a lost answer, a restart or a 503 has kept from being done, until that moment of the clock."""
     pause_s = FIRST_PAUSE_S

@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 
 from gateway.client.background import Background
-from gateway.client.calls import Calls, patiently
+from gateway.client.calls import Calls, patience, patiently
 from gateway.client.errors import Json
 from gateway.client.hold import LEAST_TURN_S, JobHold, LeaseHold, LeaseWish
 from gateway.client.records import Grant, JobRecord
@@ -66,7 +66,7 @@ class Engine:
                 left_s = max(0.0, wait_until - self.clock.monotonic())
                 return await self.calls.receive(queue, self.holder, visibility_s, left_s, max_jobs, repeat_key)
 
-            grants = await patiently(attempt, lambda: wait_until + self.patience_s, self.clock)
+            grants = await patiently(attempt, patience(self.clock, self.patience_s), self.clock)
             if grants or self.clock.monotonic() >= wait_until:
                 return [JobHold(self.calls, self.clock, grant) for grant in grants]
             await asyncio.sleep(max(0.0, began + LEAST_TURN_S - self.clock.monotonic()))

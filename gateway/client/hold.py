@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.client.calls import Calls, patiently
+from gateway.client.calls import Calls, patience, patiently
 from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost, Unreachable
 from gateway.client.heartbeat import beat
 from gateway.client.held import Held
@@ -157,7 +157,8 @@ class LeaseHold(Hold):
 
             began = self._clock.monotonic()
             try:
-                return await self._fresh(await patiently(attempt, lambda: until, self._clock))
+                granted = await patiently(attempt, patience(self._clock, wish.patience_s), self._clock)
+                return await self._fresh(granted)
             except (LeaseHeld, LeaseLost) as error:
                 # A gateway lets nobody stand in line for longer than its settings say.
                 over = wait_until if isinstance(error, LeaseHeld) else until
