@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -182,7 +183,7 @@ def control_command(command: Callable[..., None]) -> Callable[..., None]:
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command `control_options`, `--config` and `--set`; call it with `client`, and turn the client's failures
-    into exit codes."""
+    into exit codes, and those of this machine, as of a full disk that its output goes to."""
 
     @wraps(command)
     def run(
@@ -202,6 +203,10 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
             fail(printable(str(refused)), REFUSED)
         except Unreachable as unreachable:
             fail(printable(str(unreachable)), UNREACHABLE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click's to deal with
+                raise
+            fail(printable(str(error)), REFUSED)
 
     return control_options(config_options(run))
 

@@ -37,7 +37,11 @@ class Background:
         return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. Interrupted (Ctrl-C), it is cancelled."""
+        """Its result. Interrupted (Ctrl-C), it is cancelled. Raises `RuntimeError` in this very thread, which would
+        wait for itself: in a callback."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a callback of a lease must not wait for the gateway: it would hold up all heartbeats")
         future = self.submit(coroutine)
         try:
             return future.result()

@@ -166,10 +166,10 @@ def renewed(job: Job) -> Job:
 
 
 def released(job: Job, available_at: float = 0.0) -> Job:
-    """Given back unfinished: the attempt is taken back, unless the job's time had run out before. `available_at`: not
-    to be delivered before; 0 is at once."""
+    """Given back unfinished: the attempt is taken back, unless the job's time had run out before, or it has been
+    reopened since. `available_at`: not to be delivered before; 0 is at once."""
     state = advance(job.state, JobEvent.POSTPONE if available_at else JobEvent.GIVE_BACK)
-    attempts = job.attempts - 1 if job.state is JobState.RUNNING else job.attempts
+    attempts = max(job.attempts - 1, 0) if job.state is JobState.RUNNING else job.attempts
     return replace(job, state=state, attempts=attempts, available_at=available_at)
 
 

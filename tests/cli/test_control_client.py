@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.cli.working import command as command_line
+from tests.cli.working import environ
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before, command
 
@@ -80,6 +83,17 @@ def test_words_that_no_call_can_say(arguments: tuple[str, ...]) -> None:
     assert result.exit_code == 2, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert result.stderr
+
+
+def test_a_full_disk_that_the_output_goes_to(gateway: GatewayProcess) -> None:
+    """Status 1, and a line that says so."""
+    with open("/dev/full", "wb") as full:
+        listed = subprocess.run(
+            command_line("lease", "list"), env=environ(gateway), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert listed.returncode == 1
+    assert listed.stderr.count(b"\n") == 1
+    assert b"No space left on device" in listed.stderr
 
 
 # --- where

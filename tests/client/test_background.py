@@ -106,3 +106,18 @@ def test_a_frozen_process_notices_at_its_first_look(gateway: Served) -> None:
     assert "went on" not in told
     assert "lease" in told
     assert "frozen" in told
+
+
+def test_a_callback_that_waits_for_the_gateway() -> None:
+    """It would wait for itself, and all heartbeats with it: it is told so instead."""
+    background = Background()
+
+    async def callback() -> None:
+        background.call(nothing())
+
+    try:
+        with pytest.raises(RuntimeError, match="must not wait"):
+            background.submit(callback()).result(BOUND_S)
+        background.call(nothing())
+    finally:
+        background.close(nothing())

@@ -81,6 +81,13 @@ def test_giving_back_late_takes_back_nothing() -> None:
     assert released(job(X, 3)) == job(X, 3)
 
 
+def test_giving_back_after_a_reopening() -> None:
+    """An operator has had the attempts begin anew, while the last worker could still go on: nothing is left to take
+    back."""
+    given = released(renewed(reopened(job(X, 3))))
+    assert (given.state, given.attempts) == (W, 0)
+
+
 def test_giving_back_for_later() -> None:
     """A release may name the earliest moment of the next delivery."""
     given = released(job(), 99.0)
