@@ -83,6 +83,8 @@ HABITS = (
 )
 
 
+FOCUSED = 0.08
+"""The share of the settings in which one object goes from key to key while the gateway dies again and again."""
 LEASED = 0.35
 """The share of the settings in which tokens come from the gateway's own leases."""
 RECORDED = 0.4
@@ -104,6 +106,9 @@ class Chance:
         self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
         self.pace = setting.choice(PACES)
         self.habit = setting.choice(HABITS)
+        if self.stream("focus").random() < FOCUSED:
+            # What one key had sent when the gateway died meets another's writes of the same object: rare otherwise.
+            self.objects, self.weather = ("moving/a",), WEATHERS[3]
         self.leased = self.stream("lease").random() < LEASED
         self.lock_delay_s = self.stream("lease").choice((0, 0, 10))
         self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED
