@@ -318,6 +318,16 @@ class JobContract:
         assert await store.jobs.job("leased") is None
         assert (await store.grant("leased", wanted())).token == 2
 
+    async def test_reopened_and_submitted_at_once(self, store: Store) -> None:
+        """The new job of a queue has nothing of the one without a queue whose place it takes."""
+        await store.grant("leased", wanted())
+        await store.jobs.complete("leased", completion())
+        new = job("leased", payload='"new"', priority=7)
+        _, change = await asyncio.gather(store.jobs.reopen("leased", "again"), store.jobs.submit(new))
+        assert change.done
+        assert await store.jobs.job("leased") == change.job
+        assert [place.key for place in await store.jobs.waiting("q", 9)] == ["leased"]
+
     async def test_dead_jobs_are_reopened(self, store: Store) -> None:
         """A dead letter may be tried again."""
         await delivered(store)

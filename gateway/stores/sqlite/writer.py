@@ -311,11 +311,20 @@ class Writer:
 
     async def _write_jobs(self, jobs: list[tuple[Job | None, Job | None]]) -> None:
         """Part of a transaction. Raises `StoreUnavailable` where a row is not as it was when this was decided."""
-        added = [job_sql.row_of_job(after) for before, after in jobs if before is None and after is not None]
-        changed = [job_sql.change_of_job(before, after) for before, after in jobs if before and after]
-        removed = [job_sql.this_job(before) for before, after in jobs if before and after is None]
+        changed: list[sql.Values] = []
+        removed: list[sql.Values] = []
+        added: list[sql.Row] = []
+        for before, after in jobs:
+            # A new job may have taken the key of one that was removed in the same batch.
+            if before and after and before.serial == after.serial:
+                changed.append(job_sql.change_of_job(before, after))
+                continue
+            if before:
+                removed.append(job_sql.this_job(before))
+            if after:
+                added.append(job_sql.row_of_job(after))
         written = 0
-        for statement, rows in ((job_sql.ADD_JOB, added), (job_sql.WRITE_JOB, changed), (job_sql.REMOVE_JOB, removed)):
+        for statement, rows in ((job_sql.WRITE_JOB, changed), (job_sql.REMOVE_JOB, removed), (job_sql.ADD_JOB, added)):
             if rows:
                 written += (await self._connection.executemany(statement, rows)).rowcount
         if written != len(added) + len(changed) + len(removed):
