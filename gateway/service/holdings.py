@@ -67,7 +67,7 @@ class Holdings:
             began_at = self._clock.monotonic() - max(0.0, self._clock.wall() - grant.at)
             term = Term(grant.ttl_s, began_at, self.started_at + grant.ttl_s)
             line.held = HeldLease(
-                line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, repeatable=True, term=term
+                line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, True, term, ran_out=True
             )
             if term.left_s(self._clock.monotonic()) == 0:
                 line.held.told = line.held.forgettable = True
@@ -160,7 +160,7 @@ class Holdings:
         elif held.term is None:
             self.spawn(self._lapse(line.key, held))
         elif not held.told:
-            held.told = True
+            held.told = held.ran_out = True
             self.counts["expired"] += 1
             self._store.record(Event(held.key, EventKind.EXPIRED, held.token, held.token, held.holder))
             self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)

@@ -25,7 +25,7 @@ from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import QueueRule, QueueRules, Queues
 from gateway.service.turns import Turns
-from gateway.stores.base import EventKind, Fence, Store, StoreUnavailable
+from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
 
 T = TypeVar("T")
@@ -36,8 +36,6 @@ AGAIN_S = 1.0
 UNDELIVERED_S = 5.0
 """How long a job stands aside whose hand-over was still pending when nobody asked for it any more."""
 DUE_AT_ONCE = 1000
-_COUNTED = {EventKind.LAPSED: "undelivered", EventKind.RELEASED: "released"}
-"""What else an end of a lease is than that the job's time is over."""
 READ_AT_ONCE = 1000
 JOB_EVENTS = ("submitted", "lapsed", "undelivered", "released", "failed", "dead", "reopened")
 """What is counted here."""
@@ -67,6 +65,8 @@ class Jobs:
         self.counts: Counter[str] = Counter()
         """What has happened, of `JOB_EVENTS`."""
         leases.on_end.append(self._ended)
+        leases.on_renewed.append(self._renewed)
+        leases.seal = self._seal
 
     async def start(self) -> None:
         """What an earlier run has left running comes back when its time is over, or at once if it is held no more; what
@@ -174,12 +174,12 @@ class Jobs:
         self, key: FencingKey, token: Token, visibility_s: float | None = None, request_id: str = ""
     ) -> Lease:
         """Its time (or `visibility_s`) from now on. A delivery that has run out and that nobody has replaced goes on.
-        Raises `LeaseError`, `Malformed` (TokenNotIssued), `TryAgain`, `StoreUnavailable`."""
-        lease = await self._leases.renew(key, token, ttl_s=visibility_s, request_id=request_id)
-        running = self._running.get(key)
-        if running is None or running.token != token:
-            await self._to_its_end(self._run_again(key, token))
-        return lease
+        Raises `LeaseError`, `Malformed` (TokenNotIssued), `TryAgain`."""
+        return await self._leases.renew(key, token, ttl_s=visibility_s, request_id=request_id)
+
+    async def _renewed(self, key: FencingKey, token: Token) -> None:
+        """A lease that had run out goes on, and so does its job."""
+        await self._to_its_end(self._run_again(key, token))
 
     async def _run_again(self, key: FencingKey, token: Token) -> None:
         async with self._turns.of(key):
@@ -226,10 +226,24 @@ class Jobs:
         assert change is not None
         if not change.done or change.job is None:
             raise NotDelivered(key, token)
+        self._given_up(key, change.job, how)
+        return change.job
+
+    async def _seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
+        """A lease is given up: if a job runs under it, so is that, in the same transaction."""
+        running = self._running.get(key)
+        if running is None or running.token != token:
+            return await self._store.seal(key, token, event)
+        change = await self._decided(key, self._store.jobs.release(key, token, request_id=event.request_id))
+        if not change.done or change.job is None:
+            return await self._store.seal(key, token, event)
+        self._given_up(key, change.job, "released")
+        return change.fence
+
+    def _given_up(self, key: FencingKey, job: Job, how: str) -> None:
         self._running.pop(key, None)
         self.counts[how] += 1
-        self._returned(change.job)
-        return change.job
+        self._returned(job)
 
     def completed(self, key: FencingKey) -> None:
         """The job is done, by whatever way."""
@@ -291,9 +305,8 @@ class Jobs:
                     if lease is not None and lease.token == token and lease.expires_in_s > 0:
                         self._running[key] = job  # its holder has been heard of meanwhile
                         return
-                    if how in (EventKind.LAPSED, EventKind.RELEASED):
-                        later = self._now() + UNDELIVERED_S if how is EventKind.LAPSED else 0.0
-                        change = await self._store.jobs.undeliver(key, token, later)
+                    if how is EventKind.LAPSED:
+                        change = await self._store.jobs.undeliver(key, token, self._now() + UNDELIVERED_S)
                     else:
                         change = await self._store.jobs.lapse(key, token, self._rules.policy(job.queue))
                 break
@@ -301,7 +314,7 @@ class Jobs:
                 _log.warning("job-not-returned", fence_key=key, token=token, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
         if change.done and change.job is not None:
-            self.counts[_COUNTED.get(how, "lapsed")] += 1
+            self.counts["undelivered" if how is EventKind.LAPSED else "lapsed"] += 1
             self._returned(change.job)
         else:
             self._queues.doubt()  # it may have been done by an attempt that failed

@@ -30,12 +30,11 @@ from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, S
 
 GrantCall = Callable[[FencingKey, GrantWanted, Event], Awaitable[Granted]]
 """`Store.grant`, or a call that grants in the same way and writes more in the same transaction."""
-OnEnd = Callable[[FencingKey, Token, EventKind], None]
+OnRenewed = Callable[[FencingKey, Token], Awaitable[None]]
+Seal = Callable[[FencingKey, Token, Event], Awaitable[Fence]]
 FORGET_EVERY_S = 3600.0
 KEPT_S = 86400.0
 """How long a repeated call finds what it was answered."""
-AGAIN_S = 1.0
-"""After a store that could not seal a lapsed grant."""
 
 
 LEASE_EVENTS = ("granted", "renewed", "released", "expired", "lapsed", "held", "lost")
@@ -107,6 +106,11 @@ class Leases:
         """Told, with key and token, of leases that end otherwise than by a call to `end`: EXPIRED (the holder may still
         renew it), LAPSED (he was never told of it), RELEASED, RAISED or SEALED (an operator, or an object with a higher
         token)."""
+        self.on_renewed: list[OnRenewed] = []
+        """Awaited, with key and token, when a lease is renewed that had run out, before its holder is answered."""
+        self.seal: Seal = self._store.seal
+        """How the token of a lease is sealed that its holder gives up: by more than `Store.seal` for who has more to
+        write in that very transaction."""
 
     async def start(self) -> None:
         """From now on every lease that the store knows has its full time."""
@@ -288,7 +292,7 @@ class Leases:
             held.term = Term(held.ttl_s, now, now + held.ttl_s)
             self._holdings.watch(held, held.term.expires_at)
         elif held.term.left_s(now) == 0:
-            return self._renewed(held, None)
+            return await self._renewed(held, None)
         return self._lease(held, now)
 
     # --- renew and give up ----------------------------------------------------------------------------------
@@ -300,7 +304,7 @@ class Leases:
         if line is not None and not line.deciding:
             held = line.held
             if held is not None and held.token == token and held.term is not None:
-                return self._renewed(held, ttl_s)
+                return await self._renewed(held, ttl_s)
         with self._lines.at(key) as line:
             try:
                 held = await self._holdings.owned(line, token)
@@ -309,9 +313,9 @@ class Leases:
             except Lost:
                 self.counts["lost"] += 1
                 raise
-            return self._renewed(held, ttl_s)
+            return await self._renewed(held, ttl_s)
 
-    def _renewed(self, held: HeldLease, ttl_s: float | None) -> Lease:
+    async def _renewed(self, held: HeldLease, ttl_s: float | None) -> Lease:
         assert held.term is not None
         now = self._clock.monotonic()
         term = held.term.renewed(now, self._terms.caps, ttl_s)
@@ -321,6 +325,13 @@ class Leases:
         if not held.watched:
             self._holdings.watch(held, term.expires_at)
         self.counts["renewed"] += 1
+        if held.ran_out:
+            try:
+                for tell in self.on_renewed:
+                    await tell(held.key, held.token)
+            except StoreUnavailable as error:
+                raise store_unavailable(error) from error
+            held.ran_out = held.told  # a slow store may have let it run out again
         return self._lease(held, now)
 
     async def release(self, key: FencingKey, token: Token, *, request_id: str = "") -> None:
@@ -330,7 +341,7 @@ class Leases:
             try:
                 held = await self._holdings.owned(line, token)
                 event = Event(key, EventKind.RELEASED, token, token, held.holder, request_id)
-                await self._holdings.end(held, lambda: self._store.seal(key, token, event))
+                await self._holdings.end(held, lambda: self.seal(key, token, event))
             except Lost as lost:
                 if lost.sealed:
                     return

@@ -42,6 +42,8 @@ class HeldLease:
     """Whether its end is waited for."""
     told: bool = False
     """That it has run out."""
+    ran_out: bool = False
+    """It has, or may have in an earlier run: whoever has been told of that is told when it is renewed."""
     forgettable: bool = False
     """It has run out so long ago that the store alone tells as much of it."""
     ending: bool = False

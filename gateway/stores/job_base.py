@@ -75,7 +75,7 @@ class JobStore(Protocol):
         seconds since the epoch. Not done where it does not run under `token`."""
         ...
 
-    async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
+    async def release(self, key: str, token: int, available_at: float = 0.0, request_id: str = "") -> JobChange:
         """Give the job back and seal `token`: no attempt counts. Not done where `token` does not hold the key by a
         delivery. `available_at`: seconds since the epoch; 0 is at once."""
         ...

@@ -60,11 +60,11 @@ def undelivered(fence: Fence, job: Job | None, token: int, available_at: float) 
     return JobChange(True, fence, life.released(job, available_at))
 
 
-def released(fence: Fence, job: Job | None, token: int, available_at: float) -> JobChange:
+def released(fence: Fence, job: Job | None, token: int, available_at: float, request_id: str) -> JobChange:
     """The job is given back."""
     if job is None or not _holds(fence, job, token):
         return JobChange(False, fence, job)
-    event = Event(fence.key, EventKind.RELEASED, token, fence.floor, f"job of {job.queue!r} given back")
+    event = Event(fence.key, EventKind.RELEASED, token, fence.floor, f"job of {job.queue!r} given back", request_id)
     return JobChange(True, rules.sealed(fence, token), life.released(job, available_at), event)
 
 

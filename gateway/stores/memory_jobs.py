@@ -68,8 +68,9 @@ class MemoryJobs:
     async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
         return self._change(key, partial(job_rules.undelivered, token=token, available_at=available_at))
 
-    async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
-        return self._change(key, partial(job_rules.released, token=token, available_at=available_at))
+    async def release(self, key: str, token: int, available_at: float = 0.0, request_id: str = "") -> JobChange:
+        rule = partial(job_rules.released, token=token, available_at=available_at, request_id=request_id)
+        return self._change(key, rule)
 
     async def fail(
         self,

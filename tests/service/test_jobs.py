@@ -248,8 +248,10 @@ def test_many_that_are_due_at_once() -> None:
 # --- who has run out
 
 
-def test_a_holder_who_ran_out_and_extends_is_not_replaced() -> None:
-    """The job runs again, and runs out again in its time."""
+@pytest.mark.parametrize("call", ["extend", "renew"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_holder_who_ran_out_and_extends_is_not_replaced(call: str, restarts: bool) -> None:
+    """The job runs again, and runs out again in its time; whether the job or its lease is kept."""
 
     async def main() -> None:
         d = await desk()
@@ -257,7 +259,9 @@ def test_a_holder_who_ran_out_and_extends_is_not_replaced() -> None:
         await d.received()
         await at(31)
         assert (await d.job()).state is JobState.WAITING
-        await d.jobs.extend(J, Token(1))
+        if restarts:
+            d = await d.restarted()
+        await (d.jobs.extend if call == "extend" else d.leases.renew)(J, Token(1))
         assert (await d.job()).state is JobState.RUNNING
         assert await d.receive() == []
         assert await d.received(wait_s=60) == ("j", 2, 2)
@@ -281,6 +285,47 @@ def test_a_holder_who_ran_out_fails_and_releases() -> None:
         assert (await d.jobs.fail(J, Token(2), "late")).state is JobState.DELAYED
         assert await d.receive() == []
         assert await d.received(wait_s=60) == ("j", 3, 3)
+
+    play(main())
+
+
+def test_a_delivered_job_whose_lease_is_given_up_comes_back() -> None:
+    """The same as a release of the job: in one transaction, at once, and no attempt counts; one that had run out waits
+    already, and what was counted stays counted."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        await d.leases.release(J, Token(1), request_id="r-1")
+        assert ((await d.job()).state, (await d.job()).attempts) == (JobState.WAITING, 0)
+        assert (d.jobs.counts["released"], d.jobs.running) == (1, 0)
+        released = (await d.store.events("j", None, 1))[0]
+        assert (released.kind, released.request_id) == (EventKind.RELEASED, "r-1")
+        assert await d.received() == ("j", 2, 1)
+        await at(31)
+        await d.leases.release(J, Token(2))
+        assert await d.received() == ("j", 3, 2)
+        assert await d.receive() == []
+
+    play(main())
+
+
+def test_a_late_renewal_that_the_store_cannot_write_is_made_good_by_the_next() -> None:
+    """It is not answered as if the job ran."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        await at(31)
+        assert (await d.job()).state is JobState.WAITING
+        d.store.broken = True
+        with pytest.raises(TryAgain):
+            await d.leases.renew(J, Token(1))
+        d.store.broken = False
+        await d.leases.renew(J, Token(1))
+        assert (await d.job()).state is JobState.RUNNING
 
     play(main())
 
@@ -407,16 +452,21 @@ def test_a_delivery_denied_and_asked_for_again() -> None:
     play(main())
 
 
-@pytest.mark.parametrize("method", ["release", "fail"])
+@pytest.mark.parametrize("method", ["release", "fail", "give up the lease"])
 def test_giving_up_that_the_store_did_and_denied(method: str) -> None:
     """The job is delivered again, at the latest when its time would have been over."""
 
     async def main() -> None:
-        d = await failing_desk(method)
+        d = await failing_desk("fail" if method == "fail" else "release")
         await d.submit("j")
         await d.received()
+        calls: dict[str, Callable[[FencingKey, Token], Awaitable[object]]] = {
+            "release": d.jobs.release,
+            "fail": d.jobs.fail,
+            "give up the lease": d.leases.release,
+        }
         with pytest.raises((StoreUnavailable, TryAgain)):
-            await getattr(d.jobs, method)(J, Token(1))
+            await calls[method](J, Token(1))
         assert (await d.received(wait_s=60))[1] == 2
 
     play(main())

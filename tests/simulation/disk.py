@@ -120,8 +120,8 @@ class Jobs:
     async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
         return await self._store._io("undeliver", lambda: self._disk.jobs.undeliver(key, token, available_at))
 
-    async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
-        return await self._store._io("release", lambda: self._disk.jobs.release(key, token, available_at))
+    async def release(self, key: str, token: int, available_at: float = 0.0, request_id: str = "") -> JobChange:
+        return await self._store._io("release", lambda: self._disk.jobs.release(key, token, available_at, request_id))
 
     async def fail(self, key: str, token: int, policy: RetryPolicy, **more: Any) -> JobChange:
         return await self._store._io("fail", lambda: self._disk.jobs.fail(key, token, policy, **more))

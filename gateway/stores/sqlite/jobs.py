@@ -69,8 +69,9 @@ class SqliteJobs:
     async def undeliver(self, key: str, token: int, available_at: float) -> JobChange:
         return await self._change(key, partial(job_rules.undelivered, token=token, available_at=available_at))
 
-    async def release(self, key: str, token: int, available_at: float = 0.0) -> JobChange:
-        return await self._change(key, partial(job_rules.released, token=token, available_at=available_at))
+    async def release(self, key: str, token: int, available_at: float = 0.0, request_id: str = "") -> JobChange:
+        rule = partial(job_rules.released, token=token, available_at=available_at, request_id=request_id)
+        return await self._change(key, rule)
 
     async def fail(
         self,
