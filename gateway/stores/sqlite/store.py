@@ -79,7 +79,7 @@ class SqliteStore:
         self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)
         self._lazy = LazyWrites()
         self._outbox_rows = OutboxRows()
-        self.jobs = SqliteJobs(lambda: self._writer, self._fetch, lambda: self.authority, clock)
+        self.jobs = SqliteJobs(lambda: self._writer, self._fetch, lambda: self.authority.generation, clock)
         self.outbox = SqliteOutbox(self._outbox_rows, lambda: self._writer, self._fetch)
         self._connections = contextlib.AsyncExitStack()
         self._open_reader: aiosqlite.Connection | None = None
