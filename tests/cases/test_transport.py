@@ -56,7 +56,7 @@ async def test_a_pause_in_a_body(size: int, pause_s: int, status: int, monkeypat
 
 @pytest.mark.parametrize(("begun", "least", "status"), [(1, 240, 400), (100_000, 240, 200), (1, 0, 200)])
 async def test_a_body_in_drops(begun: int, least: int, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte every 50 s keeps no request for ever: two such pauses are borne, then a body must have brought
+    """A byte every 45 s keeps no request for ever: two such pauses are borne, then a body must have brought
     `min_body_bytes_per_s` on average, where any are asked for."""
     monkeypatch.setattr(body_module, "SWEEP_S", 0.01)
     async with running(limits=Limits(min_body_bytes_per_s=least)) as rig:
@@ -66,11 +66,11 @@ async def test_a_body_in_drops(begun: int, least: int, status: int, monkeypatch:
         await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[:begun])
         await rig.floor("object:b/k", 5)
         for _ in range(2):
-            await pauses.of(50)
+            await pauses.of(45)
             await wire.send(b"x")
         assert await wire.nothing_for(0.05)
         for _ in range(3 if status == 200 else 1):
-            await pauses.of(50)
+            await pauses.of(45)
             if status == 200:
                 await wire.send(b"x")
         await _ended(rig, wire, status)
