@@ -106,9 +106,10 @@ class Chance:
         self.objects = tuple(setting.sample(OBJECTS, setting.choice([1, 2, 2, 3])))
         self.pace = setting.choice(PACES)
         self.habit = setting.choice(HABITS)
+        self.database_lost = 0.5
         if self.stream("focus").random() < FOCUSED:
             # What one key had sent when the gateway died meets another's writes of the same object: rare otherwise.
-            self.objects, self.weather = ("moving/a",), WEATHERS[3]
+            self.objects, self.weather, self.database_lost = ("moving/a",), WEATHERS[3], 0.0
         self.leased = self.stream("lease").random() < LEASED
         self.lock_delay_s = self.stream("lease").choice((0, 0, 10))
         self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED

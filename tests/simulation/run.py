@@ -150,8 +150,8 @@ class Simulation:
     async def _restart(self, gateway: Gateway) -> None:
         await gateway.crash()
         alone = len(self._gateways) == 1
-        often = 0.5 if self.chance.recorded else 0.25
-        to_rebuild = alone and self.chance.happens("crash", DATABASE_LOST, often) and gateway.lose_database()
+        lost = alone and self.chance.happens("crash", DATABASE_LOST, self.chance.database_lost)
+        to_rebuild = lost and gateway.lose_database()
         await asyncio.sleep(self.chance.pause("crash", 0, 0, 1, 20))
         await gateway.start()
         if self.chance.happens("crash", "stop", 0.4):
