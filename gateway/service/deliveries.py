@@ -24,6 +24,7 @@ from gateway.service.job_errors import RepeatedReceive
 from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
+from gateway.service.repeats import Repeats
 from gateway.stores.base import Event, Granted, GrantWanted, Store, StoreUnavailable
 from gateway.stores.job_base import Place
 
@@ -58,15 +59,6 @@ class Wish:
     request_id: str = ""
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A call with an idempotency key that is being answered, and how many wait for that answer."""
-
-    task: asyncio.Task[list[Delivery]]
-    terms: tuple[str, float | None, int]
-    callers: int = 0
-
-
 class _NotWaiting(Exception):
     """The job has been delivered, ended or removed since it was found."""
 
@@ -95,7 +87,7 @@ class Deliveries:
         self._running = running
         self._max_waiting = max_waiting
         self._doubt = doubt
-        self._asked: dict[tuple[str, str], _Asked] = {}
+        self._repeats: Repeats[tuple[str, str], list[Delivery]] = Repeats()
         self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """What has been found and cannot be delivered: when it comes back to its queue, and how."""
         leases.on_end.append(self._free)
@@ -122,27 +114,13 @@ class Deliveries:
             raise TryAgain(Reason.OVERLOADED, told, retry_after_s=1)
         if wish.idempotency_key is None:
             return await self._receive(queue, rule, wish, self._clock.nonce(), may_have)
-        this, terms = (queue, wish.idempotency_key), (wish.holder, wish.visibility_s, wish.most)
-        asked = self._asked.get(this)
-        if asked is None:
-            delivery = f"{queue}/{wish.idempotency_key}"
-            task = self._spawn(self._receive(queue, rule, wish, delivery, may_have))
-            asked = self._asked[this] = _Asked(task, terms)
-            task.add_done_callback(lambda done: self._answered(this, done))
-        elif asked.terms != terms:
-            raise RepeatedReceive
-        asked.callers += 1
-        try:
-            return await asyncio.shield(asked.task)
-        finally:
-            asked.callers -= 1
-            if not asked.callers:
-                asked.task.cancel()
-
-    def _answered(self, this: tuple[str, str], task: asyncio.Task[list[Delivery]]) -> None:
-        self._asked.pop(this, None)
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told; nobody may have
+        delivery = f"{queue}/{wish.idempotency_key}"
+        return await self._repeats.answer(
+            (queue, wish.idempotency_key),
+            (wish.holder, wish.visibility_s, wish.most),
+            lambda: self._spawn(self._receive(queue, rule, wish, delivery, may_have)),
+            RepeatedReceive,
+        )
 
     async def _receive(
         self, name: str, rule: QueueRule, wish: Wish, delivery: str, may_have: MayHave | None

@@ -22,7 +22,14 @@ from gateway.core.write import Phase
 from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
-from gateway.service.waits import PendingHandOver, Timing, UnsettledSend, completion_pending, handover_pending
+from gateway.service.waits import (
+    MOST_SENDS_TOLD,
+    PendingHandOver,
+    Timing,
+    UnsettledSend,
+    completion_pending,
+    handover_pending,
+)
 from gateway.stores.base import Event, EventKind, Fence, Granted, Store, StoreUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -31,8 +38,6 @@ T = TypeVar("T")
 Bound = tuple[str, str, str]
 """Fence key, bucket and object of an upload, or of a copy, that an earlier run had open."""
 MAX_IDLE_GATES = 65536
-MOST_SENDS_TOLD = 3
-"""Of what a hand-over waits for, in a line of the log."""
 
 
 class Fences:

@@ -26,6 +26,7 @@ from gateway.service.holdings import Holdings
 from gateway.service.lease_errors import Capped, Held, Lost, Repeated
 from gateway.service.lines import HeldLease, Line, Lines
 from gateway.service.refusals import store_unavailable
+from gateway.service.repeats import Repeats
 from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, StoreUnavailable
 
 GrantCall = Callable[[FencingKey, GrantWanted, Event], Awaitable[Granted]]
@@ -77,16 +78,6 @@ class _Wanted:
     call: GrantCall
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A call with an idempotency key that is being answered, and how many wait for that answer."""
-
-    task: asyncio.Task[Lease]
-    holder: str
-    ttl_s: float
-    callers: int = 0
-
-
 class Leases:
     """All leases of one gateway. All methods belong to one event loop."""
 
@@ -98,7 +89,7 @@ class Leases:
         self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._lines = Lines(self._clock, terms.lock_delay_s, terms.max_waiting)
         self._holdings = Holdings(fences, self._lines, terms.caps)
-        self._asked: dict[tuple[FencingKey, str], _Asked] = {}
+        self._repeats: Repeats[tuple[FencingKey, str], Lease] = Repeats()
         self._forget_timer: asyncio.TimerHandle | None = None
         self.counts = self._holdings.counts
         """How often each of `LEASE_EVENTS` has happened."""
@@ -157,24 +148,14 @@ class Leases:
         if idempotency_key is None:
             wanted = _Wanted(holder, ttl_s, self._clock.nonce(), None, request_id, self._store.grant)
             return await self._acquire(key, wanted, deadline)
-        asked = self._asked.get((key, idempotency_key))
-        if asked is None:
-            scope = (f"leases/{key}", idempotency_key)
-            wanted = _Wanted(holder, ttl_s, f"key:{idempotency_key}", scope, request_id, self._store.grant)
-            task = asyncio.create_task(self._acquire(key, wanted, deadline))
-            asked = self._asked[key, idempotency_key] = _Asked(task, holder, ttl_s)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who waited has been told
-        elif (asked.holder, asked.ttl_s) != (holder, ttl_s):
-            raise Repeated(key)
-        asked.callers += 1
-        try:
-            return await asyncio.shield(asked.task)
-        finally:
-            asked.callers -= 1
-            if not asked.callers:
-                asked.task.cancel()
-                if self._asked.get((key, idempotency_key)) is asked:
-                    del self._asked[key, idempotency_key]
+        scope = (f"leases/{key}", idempotency_key)
+        wanted = _Wanted(holder, ttl_s, f"key:{idempotency_key}", scope, request_id, self._store.grant)
+        return await self._repeats.answer(
+            (key, idempotency_key),
+            (holder, ttl_s),
+            lambda: asyncio.create_task(self._acquire(key, wanted, deadline)),
+            lambda: Repeated(key),
+        )
 
     async def _acquire(self, key: FencingKey, wanted: _Wanted, deadline: float) -> Lease:
         with self._lines.at(key) as line:

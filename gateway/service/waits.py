@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.keys import FencingKey, Token
 
+MOST_SENDS_TOLD = 3
+"""Of what a hand-over waits for, in a line of the log, and in an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -67,29 +70,27 @@ class PendingHandOver:
 
 def handover_pending(key: FencingKey, token: Token, sends: list[UnsettledSend], wait_s: float) -> TryAgain:
     """A request has waited for its hand-over as long as it may."""
-    shown = "; ".join(map(str, sends[:3]))
-    return TryAgain(
-        Reason.HANDOVER_PENDING,
-        f"The hand-over of {key!r} to token {token} waits until nothing that a lower token has sent can "
-        f"take effect any more ({shown or 'sent before the gateway started'}). Token {token} holds the floor "
-        "already: lower ones are refused. Send the request again.",
-        key=key,
-        token=token,
-        floor=token,
-        retry_after_s=max(wait_s, 1.0),
+    told = (
+        f"The hand-over of {key!r} to token {token} waits until nothing that a lower token has sent can take effect "
+        f"any more ({_named(sends)}). Token {token} holds the floor already: lower ones are refused. Send the request "
+        "again."
     )
+    return _pending(key, token, told, wait_s)
 
 
 def completion_pending(key: FencingKey, token: Token, sends: list[UnsettledSend], wait_s: float) -> TryAgain:
     """A completion has waited as long as it may for what has been sent."""
-    shown = "; ".join(map(str, sends[:3]))
-    return TryAgain(
-        Reason.HANDOVER_PENDING,
+    told = (
         f"The completion of {key!r} by token {token} waits until nothing that has been sent under the key can take "
-        f"effect any more ({shown or 'sent before the gateway started'}). Token {token} still holds the key. Send the "
-        "request again.",
-        key=key,
-        token=token,
-        floor=token,
-        retry_after_s=max(wait_s, 1.0),
+        f"effect any more ({_named(sends)}). Token {token} still holds the key. Send the request again."
     )
+    return _pending(key, token, told, wait_s)
+
+
+def _named(sends: list[UnsettledSend]) -> str:
+    return "; ".join(map(str, sends[:MOST_SENDS_TOLD])) or "sent before the gateway started"
+
+
+def _pending(key: FencingKey, token: Token, told: str, wait_s: float) -> TryAgain:
+    wait_s = max(wait_s, 1.0)
+    return TryAgain(Reason.HANDOVER_PENDING, told, key=key, token=token, floor=token, retry_after_s=wait_s)
