@@ -64,7 +64,9 @@ async def test_a_body_in_drops(begun: int, least: int, status: int, monkeypatch:
         pauses = Pauses(rig, monkeypatch)
         wire = await rig.wire()
         await wire.send(signed("PUT", "/b/k", [TOKEN], body) + body[:begun])
-        await rig.floor("object:b/k", 5)
+        async with asyncio.timeout(10):
+            while not rig.gateway._progress._bodies:
+                await asyncio.sleep(0)
         for _ in range(2):
             await pauses.of(45)
             await wire.send(b"x")
