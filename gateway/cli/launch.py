@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> None:
     try:
         os.execvp(program[0], program)  # noqa: S606 - the user's own command
     except OSError as error:
-        sys.stderr.write(f"fencing-gateway: {program[0]}: {error.strerror}\n")
+        if sys.stderr is not None:  # it may be closed
+            sys.stderr.write(f"fencing-gateway: {program[0]}: {error.strerror}\n")
         sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_BE_RUN)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.clock import HolderClock
-from tests.cli.working import BOUND_S, environ, is_gone, metric, run, running, until
+from tests.cli.working import BOUND_S, command, environ, is_gone, metric, run, running, until
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before
 from tests.gateway_process import command as ask
@@ -110,6 +111,13 @@ def test_what_cannot_be_run(gateway: GatewayProcess, key: str, tmp_path: Path) -
     missing = run(gateway, "run", "--key", key, "--", "no-such-program")
     assert (missing.returncode, "no-such-program: No such file" in missing.stderr) == (127, True)
     assert run(gateway, "run", "--key", key, "--", str(tmp_path)).returncode == 126
+
+
+def test_a_program_that_is_not_there_and_nobody_to_tell(gateway: GatewayProcess, key: str) -> None:
+    """The status is the same where standard error is closed."""
+    line = shlex.join([*command("run", "--key", key), "--", "no-such-program"])
+    ended = subprocess.run(["sh", "-c", f"{line} 2>&-"], env=environ(gateway), stdin=subprocess.DEVNULL, check=False)
+    assert ended.returncode == 127
 
 
 def test_its_own_failures(gateway: GatewayProcess, key: str) -> None:
