@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
-from yarl import URL
 
-from gateway.clock import SystemClock
 from gateway.core.job import MAX_PAYLOAD_BYTES, RetryPolicy
-from gateway.core.keys import FencingKey, Rule, Ruleset, Token, compile_rule
-from gateway.s3.fencing import object_metadata
-from gateway.server.control.access import ApiToken
-from gateway.server.control.application import Control
-from gateway.server.control.health import Readiness
-from gateway.server.control.jobs import JobCalls, JobMetrics
-from gateway.server.control.leases import LeaseCalls
-from gateway.service.completions import Completions
-from gateway.service.fences import Fences
-from gateway.service.jobs import Jobs
-from gateway.service.leases import Leases
+from gateway.core.keys import FencingKey, Token
 from gateway.service.queues import QueueRule, QueueRules
-from gateway.service.waits import Timing
-from gateway.telemetry import Telemetry
 from gateway.upstream.base import UpstreamRequest
-from gateway.upstream.memory import MemoryUpstream
+from tests.server.control.desk import JOBS, JOBS_ASKED, RECEIVE, Desk, Make, desk, make
 from tests.server.control.rig import (
     AWKWARD,
     AWKWARD_RAW,
@@ -41,110 +21,13 @@ from tests.server.control.rig import (
     TIME,
     TOKENS,
     WORKER,
-    BreakableStore,
-    headers,
     samples,
     staged,
-    told,
 )
 
-JOBS, RECEIVE = "/v1/queues/q/jobs", "/v1/queues/q/receive"
-ASKED = {"holder": "A", "visibility_s": 30}
+__all__ = ["desk", "make"]
+
 WHY = {"reason": "try again"}
-
-
-@dataclass
-class Desk:
-    """A control listener with leases and jobs, and what stands behind it."""
-
-    client: TestClient[Any, Any]
-    fences: Fences
-    jobs: Jobs
-    store: BreakableStore
-    telemetry: Telemetry
-    upstream: MemoryUpstream
-
-    async def call(
-        self, method: str, target: str, body: object = None, bearer: str | None = None, **more: str
-    ) -> tuple[int, Any]:
-        """Status and document."""
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = headers(bearer) | {name.replace("_", "-"): value for name, value in more.items()}
-        return await told(await self.client.request(method, URL(target, encoded=True), data=data, headers=sent))
-
-    async def post(self, target: str, body: object, bearer: str | None = None, **more: str) -> tuple[int, Any]:
-        return await self.call("POST", target, body, bearer, **more)
-
-    async def submit(self, *keys: str, **more: object) -> None:
-        for key in keys:
-            assert (await self.post(JOBS, {"key": key, **more}))[0] == 201
-
-    async def receive(self, **asked: object) -> list[dict[str, Any]]:
-        status, answer = await self.post(RECEIVE, ASKED | asked)
-        assert status == 200
-        return list(answer["jobs"])
-
-    async def job(self, key: str) -> Any:
-        status, job = await self.call("GET", f"/v1/jobs/{key}")
-        assert status == 200
-        return job
-
-    def write(self, name: str, key: str, token: int) -> None:
-        """An object in the store as a fenced write of (key, token) leaves it."""
-        metadata = object_metadata(FencingKey(key), Token(token), "nonce")
-        assert self.upstream.apply(UpstreamRequest("PUT", "b", quote(name), "", metadata), b"frame").status == 200
-
-
-Make = Callable[..., Awaitable[Desk]]
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    """Makes desks; with the API tokens given, else open."""
-    desks: list[Desk] = []
-
-    async def desk(
-        tokens: tuple[ApiToken, ...] = (),
-        rules: QueueRules | None = None,
-        *,
-        handover_wait_s: float = 20,
-        output: str | None = None,
-    ) -> Desk:
-        store, telemetry, readiness, clock = BreakableStore(), Telemetry(SystemClock()), Readiness(), SystemClock()
-        await store.start("")
-        readiness.reason = None
-        mapping = Ruleset([Rule(*compile_rule("foreign/{key}/**", "foreign-{key}"))])
-        fences, upstream = Fences(store, clock, Timing(handover_wait_s=handover_wait_s)), MemoryUpstream("b")
-        leases = Leases(fences)
-        jobs = Jobs(leases, store, clock, rules or QueueRules())
-        completions = Completions(store, fences, leases, upstream, clock, mapping, jobs.completed)
-        await leases.start()
-        await jobs.start()
-        telemetry.registry.register(JobMetrics(jobs, completions))
-        limits = {"max_ttl_s": 3600.0, "max_wait_s": 60.0}
-        handed_out: dict[str, Any] = {"credentials": lambda *_: None, "output": lambda key: output}
-        calls = [
-            *LeaseCalls(leases, **limits, **handed_out).calls(),
-            *JobCalls(jobs, completions, **limits, **handed_out).calls(),
-        ]
-        uploads = Counter().__getitem__  # type: ignore[var-annotated]
-        control = Control(fences, telemetry, readiness, tokens, mapping, uploads, calls, leases.lease_of)
-        client = TestClient(TestServer(control.application()))
-        await client.start_server()
-        desks.append(Desk(client, fences, jobs, store, telemetry, upstream))
-        desks[-1].leases = leases  # type: ignore[attr-defined]
-        return desks[-1]
-
-    yield desk
-    for one in desks:
-        await one.jobs.stop()
-        await one.leases.stop()  # type: ignore[attr-defined]
-        await one.client.close()
-
-
-@pytest.fixture
-async def desk(make: Make) -> Desk:
-    return await make()
 
 
 # --- the way of a job
@@ -211,7 +94,7 @@ async def test_awkward_keys(desk: Desk) -> None:
     """A key may hold nearly everything, and so may the name of a queue."""
     queue = quote("re/nders ü", safe="")
     assert (await desk.post(f"/v1/queues/{queue}/jobs", {"key": AWKWARD}))[0] == 201
-    _, received = await desk.post(f"/v1/queues/{queue}/receive", ASKED)
+    _, received = await desk.post(f"/v1/queues/{queue}/receive", JOBS_ASKED)
     assert [job["key"] for job in received["jobs"]] == [AWKWARD]
     assert (await desk.post(f"/v1/jobs/{AWKWARD_RAW}/complete", {"token": 1}))[0] == 200
     assert (await desk.job(AWKWARD_RAW))["queue"] == "re/nders ü"
@@ -303,21 +186,23 @@ async def test_who_ran_out_and_was_not_replaced_goes_on(desk: Desk) -> None:
 async def test_a_repeated_receive_is_answered_the_same(desk: Desk) -> None:
     """Also while the first is still waiting; with another body 422; once the jobs are lost, others are given."""
     await desk.submit("a", "b", "c")
-    first = await desk.post(RECEIVE, ASKED | {"max": 2}, Idempotency_Key="once")
-    again = await desk.post(RECEIVE, ASKED | {"max": 2}, Idempotency_Key="once")
+    first = await desk.post(RECEIVE, JOBS_ASKED | {"max": 2}, Idempotency_Key="once")
+    again = await desk.post(RECEIVE, JOBS_ASKED | {"max": 2}, Idempotency_Key="once")
     for status, answer in (first, again):
         assert (status, [(job["key"], job["token"]) for job in answer["jobs"]]) == (200, [("a", 1), ("b", 1)])
-    status, problem = await desk.post(RECEIVE, ASKED | {"holder": "B"}, Idempotency_Key="once")
+    status, problem = await desk.post(RECEIVE, JOBS_ASKED | {"holder": "B"}, Idempotency_Key="once")
     assert (status, problem["reason"]) == (422, "idempotency-key-reused")
     for key in "ab":
         await desk.post(f"/v1/jobs/{key}/complete", {"token": 1})
-    _, answer = await desk.post(RECEIVE, ASKED | {"max": 2}, Idempotency_Key="once")
+    _, answer = await desk.post(RECEIVE, JOBS_ASKED | {"max": 2}, Idempotency_Key="once")
     assert [job["key"] for job in answer["jobs"]] == ["c"]
 
 
 async def test_two_who_wait_under_one_idempotency_key(desk: Desk) -> None:
     """A worker that asked again, not knowing whether its first call still waits, is given one set of jobs."""
-    calls = [asyncio.create_task(desk.post(RECEIVE, ASKED | {"wait_s": 30}, Idempotency_Key="once")) for _ in range(2)]
+    calls = [
+        asyncio.create_task(desk.post(RECEIVE, JOBS_ASKED | {"wait_s": 30}, Idempotency_Key="once")) for _ in range(2)
+    ]
     while not desk.jobs.waiting:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)
@@ -333,10 +218,10 @@ async def test_a_delivery_waits_for_what_lower_tokens_have_sent(make: Make) -> N
     passage = staged(desk, live, Token(5))  # type: ignore[arg-type]
     passage.commit()
     await desk.submit("job-1")
-    status, problem = await desk.post(RECEIVE, ASKED, Idempotency_Key="once")
+    status, problem = await desk.post(RECEIVE, JOBS_ASKED, Idempotency_Key="once")
     assert (status, problem["reason"]) == (503, "HandoverPending")
     passage.applied()
-    _, answer = await desk.post(RECEIVE, ASKED, Idempotency_Key="once")
+    _, answer = await desk.post(RECEIVE, JOBS_ASKED, Idempotency_Key="once")
     assert [(job["key"], job["token"], job["attempts"]) for job in answer["jobs"]] == [("job-1", 6, 1)]
 
 
@@ -347,7 +232,7 @@ async def test_a_delivery_that_nobody_can_ask_for_again(make: Make) -> None:
     passage = staged(desk, live, Token(5))  # type: ignore[arg-type]
     passage.commit()
     await desk.submit("job-1")
-    status, problem = await desk.post(RECEIVE, ASKED)
+    status, problem = await desk.post(RECEIVE, JOBS_ASKED)
     assert (status, problem["reason"]) == (503, "HandoverPending")
     while (job := await desk.job("job-1"))["state"] != "delayed":
         await asyncio.sleep(0.01)
@@ -362,10 +247,10 @@ async def test_receive_answers_what_is_ready(make: Make) -> None:
     passage = staged(desk, live, Token(5))  # type: ignore[arg-type]
     passage.commit()
     await desk.submit("a", "b")
-    _, answer = await desk.post(RECEIVE, ASKED | {"max": 2}, Idempotency_Key="once")
+    _, answer = await desk.post(RECEIVE, JOBS_ASKED | {"max": 2}, Idempotency_Key="once")
     assert [job["key"] for job in answer["jobs"]] == ["b"]
     passage.applied()
-    _, answer = await desk.post(RECEIVE, ASKED | {"max": 2}, Idempotency_Key="once")
+    _, answer = await desk.post(RECEIVE, JOBS_ASKED | {"max": 2}, Idempotency_Key="once")
     assert [job["key"] for job in answer["jobs"]] == ["a", "b"]
 
 
@@ -545,7 +430,7 @@ async def test_roles_and_keys(make: Make) -> None:
     assert (await desk.post(JOBS, {"key": "mine"}, WORKER))[0] == 403
     for key in ("mine", "job-1"):
         assert (await desk.post(JOBS, {"key": key}, OPERATOR))[0] == 201
-    _, received = await desk.post(RECEIVE, ASKED | {"max": 9}, WORKER)
+    _, received = await desk.post(RECEIVE, JOBS_ASKED | {"max": 9}, WORKER)
     assert [job["key"] for job in received["jobs"]] == ["job-1"]
     _, listed = await desk.call("GET", "/v1/jobs", bearer=WORKER)
     assert [job["key"] for job in listed["jobs"]] == ["job-1"]
@@ -558,7 +443,7 @@ async def test_an_operator_limited_to_some_keys(make: Make) -> None:
     desk = await make(TOKENS, rules=QueueRules((QueueRule("q", RetryPolicy(max_attempts=1)),)))
     for key in ("job-1", "other"):
         assert (await desk.post(JOBS, {"key": key}, OPERATOR))[0] == 201
-        await desk.post(RECEIVE, ASKED, OPERATOR)
+        await desk.post(RECEIVE, JOBS_ASKED, OPERATOR)
         assert (await desk.post(f"/v1/jobs/{key}/fail", {"token": 1}, OPERATOR))[0] == 200
     assert await desk.post("/v1/queues/q/redrive", WHY, OTHER) == (200, {"reopened": 1})
     _, dead = await desk.call("GET", "/v1/jobs?state=dead", bearer=OPERATOR)
@@ -568,13 +453,13 @@ async def test_an_operator_limited_to_some_keys(make: Make) -> None:
 async def test_unknown_queues(make: Make) -> None:
     """Where the settings name queues there are no others; where they name none, every queue exists."""
     desk = await make(rules=QueueRules((QueueRule("renders-*"),)))
-    for target, body in ((JOBS, {"key": "a"}), (RECEIVE, ASKED), ("/v1/queues/q/redrive", WHY)):
+    for target, body in ((JOBS, {"key": "a"}), (RECEIVE, JOBS_ASKED), ("/v1/queues/q/redrive", WHY)):
         status, problem = await desk.post(target, body)
         assert (status, problem["reason"]) == (404, "unknown-queue")
         assert "renders-*" in problem["detail"]
     assert (await desk.post("/v1/queues/renders-4k/jobs", {"key": "a"}))[0] == 201
     desk = await make()
-    assert await desk.post(RECEIVE, ASKED) == (200, {"jobs": []})
+    assert await desk.post(RECEIVE, JOBS_ASKED) == (200, {"jobs": []})
 
 
 async def test_unknown_jobs(desk: Desk) -> None:
@@ -600,10 +485,10 @@ BAD: list[tuple[str, object, int, str]] = [
     ("/v1/queues/" + "q" * 129 + "/jobs", {"key": "a"}, 400, "128 bytes"),
     ("/v1/queues/a%0Ab/jobs", {"key": "a"}, 400, "queue"),
     (RECEIVE, {"holder": ""}, 400, "`holder`"),
-    (RECEIVE, ASKED | {"visibility_s": 0}, 400, "`visibility_s`"),
-    (RECEIVE, ASKED | {"visibility_s": 3601}, 400, "`visibility_s`"),
-    (RECEIVE, ASKED | {"wait_s": -1}, 400, "`wait_s`"),
-    (RECEIVE, ASKED | {"max": 101}, 400, "`max`"),
+    (RECEIVE, JOBS_ASKED | {"visibility_s": 0}, 400, "`visibility_s`"),
+    (RECEIVE, JOBS_ASKED | {"visibility_s": 3601}, 400, "`visibility_s`"),
+    (RECEIVE, JOBS_ASKED | {"wait_s": -1}, 400, "`wait_s`"),
+    (RECEIVE, JOBS_ASKED | {"max": 101}, 400, "`max`"),
     ("/v1/jobs/a/extend", {"token": 0}, 400, "token"),
     ("/v1/jobs/a/extend", {"token": 1, "visibility_s": 3601}, 400, "`visibility_s`"),
     ("/v1/jobs/a/fail", {"token": 1, "error": "x" * 4097}, 400, "`error`"),
@@ -634,7 +519,7 @@ async def test_a_store_that_fails(desk: Desk) -> None:
     """503, nothing is lost, and it goes on when the store does."""
     await desk.submit("a")
     desk.store.broken = True
-    for target, body in ((JOBS, {"key": "b"}), (RECEIVE, ASKED), ("/v1/jobs/a/complete", {"token": 1})):
+    for target, body in ((JOBS, {"key": "b"}), (RECEIVE, JOBS_ASKED), ("/v1/jobs/a/complete", {"token": 1})):
         status, problem = await desk.post(target, body)
         assert (status, problem["reason"]) == (503, "StoreUnavailable")
     desk.store.broken = False

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
-from yarl import URL
 
-from gateway.clock import SystemClock
-from gateway.core.keys import FencingKey, Ruleset, Token
+from gateway.core.keys import FencingKey, Token
 from gateway.core.lease import Caps
-from gateway.server.control.access import ApiToken
-from gateway.server.control.application import Control
-from gateway.server.control.health import Readiness
-from gateway.server.control.leases import LeaseCalls, LeaseMetrics
-from gateway.service.fences import Fences
-from gateway.service.leases import Leases, LeaseTerms
-from gateway.service.waits import Timing
+from gateway.server.control.leases import LeaseCalls
+from gateway.service.leases import LeaseTerms
 from gateway.stores.rules import completed
-from gateway.telemetry import Telemetry
+from tests.server.control.desk import JOB, LEASE_ASKED, Desk, Make, desk, make
 from tests.server.control.rig import (
     AWKWARD,
     AWKWARD_RAW,
@@ -35,89 +23,15 @@ from tests.server.control.rig import (
     TOKENS,
     WORKER,
     BreakableStore,
-    headers,
     staged,
-    told,
 )
 
-JOB = "/v1/leases/job-1"
-ASKED = {"holder": "A", "ttl_s": 30}
-
-
-@dataclass
-class Desk:
-    """A control listener with leases, and what stands behind it."""
-
-    client: TestClient[Any, Any]
-    fences: Fences
-    leases: Leases
-    store: BreakableStore
-    telemetry: Telemetry
-
-    async def call(
-        self, method: str, target: str, body: object = None, bearer: str | None = None, **more: str
-    ) -> tuple[int, Any]:
-        """Status and document; None for an answer without one."""
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = headers(bearer) | {name.replace("_", "-"): value for name, value in more.items()}
-        answer = await self.client.request(method, URL(target, encoded=True), data=data, headers=sent)
-        if answer.status == 204:
-            assert await answer.read() == b""
-            return 204, None
-        return await told(answer)
-
-    async def acquire(self, target: str = JOB, **asked: object) -> dict[str, Any]:
-        status, lease = await self.call("POST", target, ASKED | asked)
-        assert status == 201
-        return dict(lease)
-
-
-Make = Callable[..., Awaitable[Desk]]
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    """Makes desks; with the API tokens given, else open."""
-    desks: list[Desk] = []
-
-    async def desk(
-        tokens: tuple[ApiToken, ...] = (),
-        terms: LeaseTerms | None = None,
-        *,
-        handover_wait_s: float = 20,
-        output: str | None = None,
-    ) -> Desk:
-        store, telemetry, readiness = BreakableStore(), Telemetry(SystemClock()), Readiness()
-        await store.start("")
-        readiness.reason = None
-        fences = Fences(store, SystemClock(), Timing(handover_wait_s=handover_wait_s))
-        leases = Leases(fences, terms or LeaseTerms())
-        await leases.start()
-        telemetry.registry.register(LeaseMetrics(leases))
-        calls = LeaseCalls(
-            leases, max_ttl_s=3600, max_wait_s=60, credentials=lambda *_: None, output=lambda key: output
-        ).calls()
-        uploads = Counter().__getitem__  # type: ignore[var-annotated]
-        control = Control(fences, telemetry, readiness, tokens, Ruleset(()), uploads, calls, leases.lease_of)
-        client = TestClient(TestServer(control.application()))
-        await client.start_server()  # whose handlers are cancelled when their caller goes away, like the gateway's
-        desks.append(Desk(client, fences, leases, store, telemetry))
-        return desks[-1]
-
-    yield desk
-    for one in desks:
-        await one.leases.stop()
-        await one.client.close()
-
-
-@pytest.fixture
-async def desk(make: Make) -> Desk:
-    return await make()
+__all__ = ["desk", "make"]
 
 
 async def test_a_lease_from_grant_to_release(desk: Desk) -> None:
     """201, renewed as often as liked, 204; the floor stays, and the next token is higher."""
-    status, lease = await desk.call("POST", JOB, ASKED)
+    status, lease = await desk.call("POST", JOB, LEASE_ASKED)
     assert (status, lease) == (
         201,
         {"key": "job-1", "token": 1, "holder": "A", "ttl_s": 30, "expires_in_s": lease["expires_in_s"]},
@@ -138,7 +52,7 @@ async def test_a_held_key_is_409_with_holder_and_remaining_time(desk: Desk) -> N
     """Also to the holder himself, asking anew."""
     await desk.acquire()
     for holder in "BA":
-        status, problem = await desk.call("POST", JOB, ASKED | {"holder": holder})
+        status, problem = await desk.call("POST", JOB, LEASE_ASKED | {"holder": holder})
         assert (status, problem["reason"], problem["key"], problem["holder"]) == (409, "held", "job-1", "A")
         assert 29 < problem["expires_in_s"] <= 30
 
@@ -154,7 +68,7 @@ async def test_a_lost_lease_is_409_with_the_floor(desk: Desk) -> None:
     for method, target, body in (("POST", f"{JOB}/renew", {"token": 2}), ("DELETE", f"{JOB}?token=2", None)):
         status, problem = await desk.call(method, target, body)
         assert (status, problem["reason"]) == (400, "TokenNotIssued")
-    status, problem = await desk.call("POST", JOB, ASKED)
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED)
     assert (status, problem["reason"]) == (409, "exhausted")
 
 
@@ -171,12 +85,12 @@ async def test_check_takes_no_token_that_no_lease_has_issued(desk: Desk) -> None
 async def test_a_repeated_idempotency_key_is_answered_the_same(desk: Desk) -> None:
     """The same grant; with another body 422; lost meanwhile 409."""
     for _ in range(2):
-        status, lease = await desk.call("POST", JOB, ASKED, Idempotency_Key="once")
+        status, lease = await desk.call("POST", JOB, LEASE_ASKED, Idempotency_Key="once")
         assert (status, lease["token"]) == (201, 1)
-    status, problem = await desk.call("POST", JOB, ASKED | {"holder": "B"}, Idempotency_Key="once")
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED | {"holder": "B"}, Idempotency_Key="once")
     assert (status, problem["reason"]) == (422, "idempotency-key-reused")
     await desk.call("DELETE", f"{JOB}?token=1")
-    status, problem = await desk.call("POST", JOB, ASKED, Idempotency_Key="once")
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED, Idempotency_Key="once")
     assert (status, problem["reason"], problem["token"], problem["floor"]) == (409, "lost", 1, 1)
 
 
@@ -186,21 +100,21 @@ async def test_a_pending_hand_over_is_503_and_the_same_grant_later(make: Make) -
     live = await desk.fences.admit(FencingKey("job-1"), Token(5), cause="test")
     passage = staged(desk, live, Token(5))  # type: ignore[arg-type]
     passage.commit()
-    status, problem = await desk.call("POST", JOB, ASKED, Idempotency_Key="once")
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED, Idempotency_Key="once")
     assert (status, problem["reason"]) == (503, "HandoverPending")
     _, fence = await desk.call("GET", "/v1/fences/job-1")
     assert (fence["lease"]["token"], fence["lease"]["pending"]) == (6, True)
     _, listed = await desk.call("GET", "/v1/leases")
     assert listed["leases"][0]["pending"]
     passage.applied()
-    status, lease = await desk.call("POST", JOB, ASKED, Idempotency_Key="once")
+    status, lease = await desk.call("POST", JOB, LEASE_ASKED, Idempotency_Key="once")
     assert (status, lease["token"]) == (201, 6)
 
 
 async def test_who_waits_in_line_is_granted_the_key_on_release(desk: Desk) -> None:
     """A long poll; the answer comes with the release, not after a time-out."""
     await desk.acquire()
-    waiting = asyncio.create_task(desk.call("POST", JOB, ASKED | {"holder": "B", "wait_s": 50}))
+    waiting = asyncio.create_task(desk.call("POST", JOB, LEASE_ASKED | {"holder": "B", "wait_s": 50}))
     while not desk.leases.waiting:
         await asyncio.sleep(0.001)
     await desk.call("DELETE", f"{JOB}?token=1")
@@ -211,7 +125,7 @@ async def test_who_waits_in_line_is_granted_the_key_on_release(desk: Desk) -> No
 async def test_who_hangs_up_in_line_is_granted_nothing(desk: Desk) -> None:
     """The key goes to the next, and the tokens know nothing of who has gone."""
     await desk.acquire()
-    gone = asyncio.create_task(desk.call("POST", JOB, ASKED | {"holder": "B", "wait_s": 50}))
+    gone = asyncio.create_task(desk.call("POST", JOB, LEASE_ASKED | {"holder": "B", "wait_s": 50}))
     while not desk.leases.waiting:
         await asyncio.sleep(0.001)
     gone.cancel()
@@ -236,17 +150,17 @@ async def test_any_key_may_be_leased(desk: Desk, key: str, raw: str) -> None:
     [
         ("POST", JOB, {"ttl_s": 30}, "holder"),
         ("POST", JOB, {"holder": "A"}, "ttl_s"),
-        ("POST", JOB, ASKED | {"holder": ""}, "holder"),
-        ("POST", JOB, ASKED | {"holder": "a\nb"}, "holder"),
-        ("POST", JOB, ASKED | {"holder": "a" * 257}, "holder"),
-        ("POST", JOB, ASKED | {"holder": 7}, "holder"),
-        ("POST", JOB, ASKED | {"ttl_s": 0}, "ttl_s"),
-        ("POST", JOB, ASKED | {"ttl_s": -1}, "ttl_s"),
-        ("POST", JOB, ASKED | {"ttl_s": 3601}, "max_ttl_s"),
-        ("POST", JOB, ASKED | {"ttl_s": "30"}, "ttl_s"),
-        ("POST", JOB, ASKED | {"wait_s": -1}, "wait_s"),
-        ("POST", JOB, ASKED | {"wait_s": None}, "wait_s"),
-        ("POST", JOB, ASKED | {"ttl": 30}, "ttl"),
+        ("POST", JOB, LEASE_ASKED | {"holder": ""}, "holder"),
+        ("POST", JOB, LEASE_ASKED | {"holder": "a\nb"}, "holder"),
+        ("POST", JOB, LEASE_ASKED | {"holder": "a" * 257}, "holder"),
+        ("POST", JOB, LEASE_ASKED | {"holder": 7}, "holder"),
+        ("POST", JOB, LEASE_ASKED | {"ttl_s": 0}, "ttl_s"),
+        ("POST", JOB, LEASE_ASKED | {"ttl_s": -1}, "ttl_s"),
+        ("POST", JOB, LEASE_ASKED | {"ttl_s": 3601}, "max_ttl_s"),
+        ("POST", JOB, LEASE_ASKED | {"ttl_s": "30"}, "ttl_s"),
+        ("POST", JOB, LEASE_ASKED | {"wait_s": -1}, "wait_s"),
+        ("POST", JOB, LEASE_ASKED | {"wait_s": None}, "wait_s"),
+        ("POST", JOB, LEASE_ASKED | {"ttl": 30}, "ttl"),
         ("POST", JOB, b'{"holder": "A", "ttl_s": 1e999}', "JSON"),
         ("POST", JOB, b"[]", "JSON object"),
         ("POST", JOB, b"", "JSON object"),
@@ -293,7 +207,7 @@ async def test_caps_and_completion_have_answers_of_their_own(make: Make) -> None
     assert 29 < problem["expires_in_s"] <= 30
     await desk.acquire("/v1/leases/done")
     await desk.leases.end(FencingKey("done"), Token(1), lambda: _complete(desk.store))
-    status, problem = await desk.call("POST", "/v1/leases/done", ASKED)
+    status, problem = await desk.call("POST", "/v1/leases/done", LEASE_ASKED)
     assert (status, problem["reason"], problem["token"]) == (409, "completed", 1)
 
 
@@ -320,13 +234,13 @@ async def test_leases_are_workers_calls_within_their_keys(make: Make) -> None:
     """401 without a token, 403 for another's key, and nothing happens."""
     desk = await make(TOKENS)
     for method, target, body in (
-        ("POST", "/v1/leases/other", ASKED),
+        ("POST", "/v1/leases/other", LEASE_ASKED),
         ("POST", "/v1/leases/other/renew", {"token": 1}),
         ("DELETE", "/v1/leases/other?token=1", None),
     ):
         assert (await desk.call(method, target, body))[0] == 401
         assert (await desk.call(method, target, body, WORKER))[0] == 403
-    assert (await desk.call("POST", JOB, ASKED, WORKER))[0] == 201
+    assert (await desk.call("POST", JOB, LEASE_ASKED, WORKER))[0] == 201
     assert (await desk.store.fence("other")).floor == 0
 
 
@@ -339,18 +253,18 @@ async def test_the_output_comes_with_the_lease(make: Make) -> None:
 async def test_a_full_disk_and_a_stop_are_503(desk: Desk) -> None:
     """With Retry-After; nothing is granted."""
     desk.store.broken = True
-    status, problem = await desk.call("POST", JOB, ASKED)
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED)
     assert (status, problem["reason"]) == (503, "StoreUnavailable")
     desk.store.broken = False
     desk.leases.drain()
-    status, problem = await desk.call("POST", JOB, ASKED)
+    status, problem = await desk.call("POST", JOB, LEASE_ASKED)
     assert (status, problem["reason"]) == (503, "Draining")
 
 
 async def test_what_becomes_of_leases_is_counted(desk: Desk) -> None:
     """In the metrics, by event; those that are held, by number."""
     await desk.acquire()
-    await desk.call("POST", JOB, ASKED)
+    await desk.call("POST", JOB, LEASE_ASKED)
     await desk.call("POST", f"{JOB}/renew", {"token": 1})
     await desk.acquire("/v1/leases/job-2")
     await desk.call("DELETE", "/v1/leases/job-2?token=1")
@@ -364,7 +278,7 @@ async def test_what_becomes_of_leases_is_counted(desk: Desk) -> None:
 
 async def test_a_fence_shows_its_lease(desk: Desk) -> None:
     """Holder and remaining time; the history names the grant and the release with their request."""
-    await desk.call("POST", JOB, ASKED, X_Request_Id="r-1")
+    await desk.call("POST", JOB, LEASE_ASKED, X_Request_Id="r-1")
     _, fence = await desk.call("GET", "/v1/fences/job-1")
     lease = fence["lease"]
     assert 29 < lease.pop("expires_in_s") <= 30
