@@ -222,7 +222,8 @@ TRANSPORT: Rows = {
         " server/test_http::test_a_slow_head_on_a_used_connection_is_cut_off"
     ),
     "the client pauses 31 s in its body": (
-        "test_transport::test_a_pause_in_a_body server/test_body::test_a_body_that_stalls_is_given_up"
+        "test_transport::test_a_pause_in_a_body test_transport::test_a_body_in_drops"
+        " server/test_body::test_a_body_that_stalls_is_given_up"
     ),
     "the client does not read": (
         "test_transport::test_no_answer_lies_further_ahead_than_its_client_reads"
