@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import structlog
 
@@ -114,7 +115,7 @@ class Deliveries:
             raise TryAgain(Reason.OVERLOADED, told, retry_after_s=1)
         if wish.idempotency_key is None:
             return await self._receive(queue, rule, wish, self._clock.nonce(), may_have)
-        delivery = f"{queue}/{wish.idempotency_key}"
+        delivery = f"{quote(queue, safe='')}/{wish.idempotency_key}"
         return await self._repeats.answer(
             (queue, wish.idempotency_key),
             (wish.holder, wish.visibility_s, wish.most),

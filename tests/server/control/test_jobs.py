@@ -254,6 +254,15 @@ async def test_receive_answers_what_is_ready(make: Make) -> None:
     assert [job["key"] for job in answer["jobs"]] == ["a", "b"]
 
 
+async def test_idempotency_keys_of_two_queues(desk: Desk) -> None:
+    """The same words, parted elsewhere, are another call: each queue answers its own jobs."""
+    await desk.submit("a")
+    assert (await desk.post("/v1/queues/q%2Fx/jobs", {"key": "b"}))[0] == 201
+    _, first = await desk.post(RECEIVE, {"holder": "A"}, Idempotency_Key="x/1")
+    _, second = await desk.post("/v1/queues/q%2Fx/receive", {"holder": "A"}, Idempotency_Key="1")
+    assert [job["key"] for answer in (first, second) for job in answer["jobs"]] == ["a", "b"]
+
+
 async def test_a_lease_on_a_job_that_waits(desk: Desk) -> None:
     """Leased without its queue it is delivered to nobody, until the lease ends; a worker may complete it by lease."""
     await desk.submit("a", "b")
