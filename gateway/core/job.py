@@ -138,6 +138,8 @@ class Job:
     error: str = ""
     """What the worker said that failed last."""
     completion: Completion | None = None
+    submission: str = ""
+    """What the request that submitted it can be repeated by; empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

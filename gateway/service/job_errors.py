@@ -74,6 +74,14 @@ class OutputNotVerified(JobError):
         self.output = output
 
 
+class RepeatedSubmission(JobError):
+    """An idempotency key has come again with another job of the same key."""
+
+    def __init__(self, job: Job) -> None:
+        told = "This Idempotency-Key was sent before with another payload or priority. Draw a new one."
+        super().__init__(told, FencingKey(job.key))
+
+
 class RepeatedReceive(JobError):
     """An idempotency key has come again with another request."""
 

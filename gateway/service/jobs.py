@@ -21,7 +21,7 @@ from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.deliveries import Deliveries
-from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded
+from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedSubmission
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import QueueRule, QueueRules, Queues
 from gateway.service.turns import Turns
@@ -119,17 +119,19 @@ class Jobs:
         priority: int = 0,
         delay_s: float = 0.0,
         deduplicate: bool = True,
+        idempotency_key: str = "",
     ) -> tuple[Job, bool]:
-        """The job of `key`, and whether it is new. `payload` is JSON text. One that the queue has already, or that is
-        done, is answered as it is: with `deduplicate` False it is refused, and one of another queue always. Raises
-        `UnknownQueue`, `JobExists`, `StoreUnavailable`."""
+        """The job of `key`, and whether it is new: submitted by this call, or by one of the same idempotency key.
+        `payload` is JSON text. One that the queue has already, or that is done, is answered as it is: with
+        `deduplicate` False it is refused, and one of another queue always. Raises `UnknownQueue`, `JobExists`,
+        `RepeatedSubmission`, `StoreUnavailable`."""
         self._rules.of(queue)
-        return await self._to_its_end(self._submit(queue, key, payload, priority, delay_s, deduplicate))
+        new = Job(key, queue, JobState.WAITING, priority, payload=payload, submission=idempotency_key)
+        return await self._to_its_end(self._submit(queue, new, delay_s, deduplicate))
 
-    async def _submit(
-        self, queue: str, key: FencingKey, payload: str | None, priority: int, delay_s: float, deduplicate: bool
-    ) -> tuple[Job, bool]:
-        new = Job(key, queue, priority=priority, payload=payload, submitted_at=self._clock.wall())
+    async def _submit(self, queue: str, new: Job, delay_s: float, deduplicate: bool) -> tuple[Job, bool]:
+        key = FencingKey(new.key)
+        new = replace(new, submitted_at=self._clock.wall())
         if delay_s:
             new = replace(new, state=JobState.DELAYED, available_at=self._now() + delay_s)
         change = await self._decided(key, self._store.jobs.submit(new))
@@ -138,6 +140,10 @@ class Jobs:
         if change.done:
             self.counts["submitted"] += 1
             self._returned(job)
+        elif new.submission and (job.queue, job.submission) == (queue, new.submission):
+            if (job.payload, job.priority) != (new.payload, new.priority):
+                raise RepeatedSubmission(job)
+            return job, True
         elif not deduplicate or job.queue not in (None, queue):
             raise JobExists(job)
         return job, change.done

@@ -32,7 +32,7 @@ class JobDecisions(ABC):
         return self._highest_serial
 
     async def submit(self, job: Job) -> JobChange:
-        for text in (job.queue, job.payload):
+        for text in (job.queue, job.payload, job.submission):
             require_text(text or "")
         return await self._change(job.key, partial(job_rules.submitted, new=job, serial=self._serial))
 

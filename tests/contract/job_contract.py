@@ -20,7 +20,7 @@ NOW = 1_700_000_000.0
 
 
 def job(key: str = "job", *, queue: str = "q", priority: int = 0, payload: str | None = '{"frame":1}') -> Job:
-    return Job(key, queue, priority=priority, payload=payload, submitted_at=NOW)
+    return Job(key, queue, priority=priority, payload=payload, submitted_at=NOW, submission="once")
 
 
 def wanted(holder: str = "A", *, instead_of: int = 0, delivery: str = "d1") -> GrantWanted:

@@ -106,7 +106,8 @@ class JobCalls:
                 f"{of_queue}/jobs",
                 self.submit_job,
                 statuses=(201, 200),
-                refuses=("unknown-queue", "exists"),
+                refuses=("unknown-queue", "exists", "idempotency-key-reused"),
+                headers=(IDEMPOTENCY_KEY,),
                 max_body_bytes=MAX_BODY_BYTES,
             ),
             Call(
@@ -153,7 +154,8 @@ class JobCalls:
 
     async def submit_job(self, ask: Ask, queue: QueueGiven, body: JobSubmitted) -> JobShown | Answered[JobShown]:
         """Add a job to a queue. A key names one job: the same key again changes nothing, and is answered what there
-        is."""
+        is. Repeated with its `Idempotency-Key`, the call that added it is answered 201 again, with the job as it is
+        now."""
         if not may_use(ask.caller, body.key):
             raise Problem(403, "forbidden", f"this API token may not use the fencing key {body.key!r}", key=body.key)
         job, is_new = await self._jobs.submit(
@@ -163,6 +165,7 @@ class JobCalls:
             priority=body.priority,
             delay_s=body.delay_s,
             deduplicate=body.deduplicate,
+            idempotency_key=ask.headers.get(IDEMPOTENCY_KEY.name, ""),
         )
         shown = JobShown.of(job)
         return shown if is_new else Answered(shown, 200)

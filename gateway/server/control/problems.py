@@ -18,6 +18,7 @@ from gateway.service.job_errors import (
     NotEnded,
     OutputNotVerified,
     RepeatedReceive,
+    RepeatedSubmission,
     UnknownQueue,
 )
 from gateway.service.lease_errors import Capped, Completed, Held, LeaseError, Lost, Repeated
@@ -72,6 +73,7 @@ _OF_JOBS: dict[type[JobError], str] = {
     AlreadyCompleted: "completed",
     NotEnded: "not-ended",
     OutputNotVerified: "output-not-verified",
+    RepeatedSubmission: "idempotency-key-reused",
     RepeatedReceive: "idempotency-key-reused",
 }
 RETRY_AFTER_S = 1

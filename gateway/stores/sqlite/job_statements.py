@@ -11,10 +11,10 @@ from gateway.stores.sqlite.statements import Row, Values
 
 _JOB = """
 serial, key, queue, state, priority, attempts, submitted_at, available_at, token, delivery, error,
-completed_token, holder, completed_at, outputs, result, payload
+completed_token, holder, completed_at, outputs, submission, result, payload
 """
 
-ADD_JOB = f"INSERT INTO job ({_JOB}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_JOB = f"INSERT INTO job ({_JOB}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 WRITE_JOB = """
 UPDATE job SET
@@ -68,7 +68,7 @@ def length_of(row: Row) -> QueueLength:
 
 
 def job_of(row: Row) -> Job:
-    *head, completed_token, holder, completed_at, outputs, result, payload = row
+    *head, completed_token, holder, completed_at, outputs, submission, result, payload = row
     serial, key, queue, state, priority, attempts, submitted_at, available_at, token, delivery, error = head
     completion = None
     if completed_token is not None:
@@ -88,6 +88,7 @@ def job_of(row: Row) -> Job:
         delivery,
         error,
         completion,
+        submission,
     )
 
 
@@ -109,6 +110,7 @@ def row_of_job(job: Job) -> Row:
         values["holder"],
         values["completed_at"],
         values["outputs"],
+        job.submission,
         values["result"],
         job.payload,
     )

@@ -138,7 +138,12 @@ CREATE INDEX job_delivered ON job (delivery) WHERE state = 'running';
 """
 """Jobs. What may be long comes last in a row, so that the rest is read without it."""
 
-MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX, _JOBS)
+_SUBMISSIONS = """
+ALTER TABLE job ADD COLUMN submission TEXT NOT NULL DEFAULT '';
+"""
+"""Which call submitted each job."""
+
+MIGRATIONS = (_FIRST, _SECOND, _LEASES, _OUTBOX, _JOBS, _SUBMISSIONS)
 LEASES_SINCE = 3
 """The version from which on the table of floors knows leases."""
 OUTBOX_SINCE = 4

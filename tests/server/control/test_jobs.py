@@ -80,6 +80,25 @@ async def test_a_key_names_one_job(desk: Desk) -> None:
     assert (status, problem["reason"]) == (409, "exists")
 
 
+async def test_a_repeated_submission_is_answered_the_same(desk: Desk) -> None:
+    """With its idempotency key it is 201 again, whatever has become of the job and also where a job that exists is
+    refused; of another key it is what a second submission is; with another job it is an error."""
+    asked = {"key": "a", "payload": [1], "priority": 2, "deduplicate": False}
+    first = await desk.post(JOBS, asked, Idempotency_Key="once")
+    assert first[0] == 201
+    assert await desk.post(JOBS, asked, Idempotency_Key="once") == first
+    await desk.receive()
+    status, job = await desk.post(JOBS, asked, Idempotency_Key="once")
+    assert (status, job["state"]) == (201, "running")
+    for key, deduplicate, expected in (("other", True, 200), ("other", False, 409)):
+        assert (await desk.post(JOBS, asked | {"deduplicate": deduplicate}, Idempotency_Key=key))[0] == expected
+    for changed in ({"payload": [2]}, {"priority": 3}):
+        status, problem = await desk.post(JOBS, asked | changed, Idempotency_Key="once")
+        assert (status, problem["reason"]) == (422, "idempotency-key-reused")
+    assert (await desk.post("/v1/queues/other/jobs", asked, Idempotency_Key="once"))[0] == 409
+    assert (await desk.post(JOBS, asked | {"key": "b"}, Idempotency_Key="once"))[0] == 201
+
+
 async def test_line(desk: Desk) -> None:
     """The highest priority first, then who came first; several at a time if asked for; each queue for itself."""
     await desk.submit("a", "b")
