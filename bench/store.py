@@ -16,8 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gateway.stores.base import Event, EventKind
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.values import Event, EventKind
 
 RUN_S = 3.0
 

@@ -23,8 +23,9 @@ from gateway.server.assemble import store_path, upstream_beside
 from gateway.server.tls import tls_faults
 from gateway.service.record import NoBucket, RecordObjects
 from gateway.service.records import fault_of, remedy
-from gateway.stores.base import Authority, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
+from gateway.stores.values import Authority
 from gateway.tls import CertificateError
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError

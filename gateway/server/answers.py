@@ -13,7 +13,8 @@ from gateway.server.body import RequestBody
 from gateway.server.http import ClientGone, Reply, Request
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.values import Result
-from gateway.stores.base import Event, EventKind, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import Event, EventKind
 from gateway.telemetry import RequestRecord
 
 

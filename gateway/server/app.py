@@ -46,7 +46,8 @@ from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Poster, Webhook, Webhooks
 from gateway.service.writes import Writes
-from gateway.stores.base import Start, Store
+from gateway.stores.base import Store
+from gateway.stores.values import Start
 from gateway.telemetry import Telemetry
 from gateway.upstream.base import (
     EMPTY_SHA256,

@@ -15,7 +15,7 @@ from gateway.server.writing import observe
 from gateway.service.buckets import refuse_record_key
 from gateway.service.misreadings import refuse_misfiled
 from gateway.service.values import Write
-from gateway.stores.base import EventKind
+from gateway.stores.values import EventKind
 
 
 async def delete_objects(call: Call, operation: Operation) -> None:

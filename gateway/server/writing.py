@@ -12,7 +12,8 @@ from gateway.s3.xml import with_location
 from gateway.server.call import Call
 from gateway.service.uploads import take_binding
 from gateway.service.values import Result, Write
-from gateway.stores.base import EventKind, StoreUnavailable, Upload
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import EventKind, Upload
 
 
 async def answer_write(call: Call, operation: Operation) -> None:

@@ -23,8 +23,9 @@ from gateway.service.lease_errors import Lost
 from gateway.service.leases import Leases
 from gateway.service.sending import head_of
 from gateway.service.turns import Turns
-from gateway.stores.base import Fence, Store
+from gateway.stores.base import Store
 from gateway.stores.job_base import JobChange
+from gateway.stores.values import Fence
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 LOOKS_AT_ONCE = 8

@@ -18,7 +18,8 @@ from gateway.service.beside import run_in
 from gateway.service.refusals import store_unavailable
 from gateway.service.sending import head_of
 from gateway.service.values import Write
-from gateway.stores.base import Store, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 SOURCE = "x-amz-copy-source"

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.clock import Clock
-from gateway.stores.base import Outbox, StoreUnavailable, Waiting
+from gateway.stores.base import Outbox, StoreUnavailable
+from gateway.stores.values import Waiting
 
 _log = structlog.get_logger(__name__)
 

@@ -26,8 +26,9 @@ from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
 from gateway.service.repeats import Repeats
-from gateway.stores.base import Event, Granted, GrantWanted, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import Place
+from gateway.stores.values import Event, Granted, GrantWanted
 
 T = TypeVar("T")
 MayHave = Callable[[str], bool]

@@ -30,7 +30,8 @@ from gateway.service.waits import (
     completion_pending,
     handover_pending,
 )
-from gateway.stores.base import Event, EventKind, Fence, Granted, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import Event, EventKind, Fence, Granted
 
 _log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from gateway.service.alarms import Alarms
 from gateway.service.fences import Fences
 from gateway.service.lease_errors import Completed, Exhausted, Lost
 from gateway.service.lines import HeldLease, Line, Lines
-from gateway.stores.base import Event, EventKind, Fence
+from gateway.stores.values import Event, EventKind, Fence
 
 OnEnd = Callable[[FencingKey, Token, EventKind], None]
 AGAIN_S = 1.0

@@ -25,8 +25,9 @@ from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded,
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import QueueRule, QueueRules, Queues
 from gateway.service.turns import Turns
-from gateway.stores.base import Event, EventKind, Fence, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
+from gateway.stores.values import Event, EventKind, Fence
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)

@@ -27,7 +27,8 @@ from gateway.service.lease_errors import Capped, Held, Lost, Repeated
 from gateway.service.lines import HeldLease, Line, Lines
 from gateway.service.refusals import store_unavailable
 from gateway.service.repeats import Repeats
-from gateway.stores.base import Event, EventKind, Fence, Granted, GrantWanted, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Event, EventKind, Fence, Granted, GrantWanted
 
 GrantCall = Callable[[FencingKey, GrantWanted, Event], Awaitable[Granted]]
 """`Store.grant`, or a call that grants in the same way and writes more in the same transaction."""

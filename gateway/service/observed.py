@@ -11,7 +11,7 @@ from gateway.core.write import Answer
 from gateway.s3.operations import Effect, Fences
 from gateway.s3.xml import find_text
 from gateway.service.values import Result, Write
-from gateway.stores.base import Upload
+from gateway.stores.values import Upload
 
 CAPACITY = 65536
 

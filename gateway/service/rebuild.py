@@ -31,7 +31,8 @@ from gateway.service.listings import keys_after
 from gateway.service.record import MAX_LAPSE_S, NoBucket, Seen
 from gateway.service.records import Records
 from gateway.service.sending import head_of
-from gateway.stores.base import RESTORED, Ruling, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import RESTORED, Ruling
 from gateway.upstream.base import EMPTY_SHA256, CapabilitySource, Upstream, UpstreamRequest
 
 T = TypeVar("T")

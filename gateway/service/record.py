@@ -17,7 +17,7 @@ from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, con
 from gateway.s3.xml import error_code
 from gateway.service.refusals import unavailable
 from gateway.service.sending import result_of
-from gateway.stores.base import MAX_GENERATION
+from gateway.stores.values import MAX_GENERATION
 from gateway.upstream.base import (
     EMPTY_SHA256,
     CapabilitySource,

@@ -23,7 +23,8 @@ from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
 from gateway.service.refusals import store_unavailable, unavailable
-from gateway.stores.base import RESTORED, Authority, Ruling, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import RESTORED, Authority, Ruling
 from gateway.upstream.base import CapabilitySource, Upstream
 
 LAPSE_S = 60.0

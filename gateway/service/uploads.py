@@ -25,7 +25,8 @@ from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable
 from gateway.service.sending import deliver, look, request_of, result_of, send_at_hand, with_etag
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
-from gateway.stores.base import Event, EventKind, StoreUnavailable, Upload, UploadState
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Event, EventKind, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
 _Place = tuple[str, str, str]

@@ -21,7 +21,8 @@ from standardwebhooks import Webhook as Signer
 from gateway.clock import Clock
 from gateway.core.announcements import MEDIA_TYPE, Announcement, Topic, source_of
 from gateway.service.courier import Courier, NotTaken, Pace
-from gateway.stores.base import Backlog, Event, EventKind, Store, Waiting
+from gateway.stores.base import Store
+from gateway.stores.values import Backlog, Event, EventKind, Waiting
 
 _log = structlog.get_logger(__name__)
 

@@ -8,12 +8,10 @@ that is answered tells why.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gateway.core.job import Completion, Job, JobState, RetryPolicy
-
-if TYPE_CHECKING:
-    from gateway.stores.base import Event, Fence, GrantWanted
+from gateway.stores.values import Event, Fence, GrantWanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from functools import partial
 
 from gateway.core.job import Completion, Job, RetryPolicy
 from gateway.stores import job_rules
-from gateway.stores.base import Event, GrantWanted
 from gateway.stores.job_base import JobChange
 from gateway.stores.rules import require_text
+from gateway.stores.values import Event, GrantWanted
 
 
 class JobDecisions(ABC):

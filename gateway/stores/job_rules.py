@@ -12,8 +12,8 @@ from dataclasses import replace
 from gateway.core import job as life
 from gateway.core.job import Completion, Job, JobState, RetryPolicy
 from gateway.stores import rules
-from gateway.stores.base import Event, EventKind, Fence, GrantWanted
 from gateway.stores.job_base import JobChange
+from gateway.stores.values import Event, EventKind, Fence, GrantWanted
 
 JobRule = Callable[[Fence, Job | None], JobChange]
 

@@ -12,18 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.stores.base import (
-    Authority,
-    Event,
-    Fence,
-    Granted,
-    GrantWanted,
-    Ruling,
-    Start,
-    StoreUnavailable,
-    Upload,
-    UploadState,
-)
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.job_base import JobChange
 from gateway.stores.memory_jobs import MemoryJobs
 from gateway.stores.memory_outbox import MemoryOutbox
@@ -39,6 +28,7 @@ from gateway.stores.rules import (
     shadowed,
     storable,
 )
+from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload, UploadState
 
 _UploadId = tuple[str, str, str]
 

@@ -8,9 +8,9 @@ from functools import partial
 
 from gateway.core.job import Job, JobState
 from gateway.stores import job_rules
-from gateway.stores.base import Fence
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.job_decisions import JobDecisions
+from gateway.stores.values import Fence
 
 Apply = Callable[[str, Callable[[Fence], JobChange]], JobChange]
 

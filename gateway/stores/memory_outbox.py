@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby, islice
 
-from gateway.stores.base import Arrived, Backlog, Dropped, Event, Waiting, Wanted
+from gateway.stores.base import Arrived, Wanted
+from gateway.stores.values import Backlog, Dropped, Event, Waiting
 
 
 class MemoryOutbox:

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from gateway.core.keys import MAX_TOKEN
 from gateway.core.lease import next_token
-from gateway.stores.base import MAX_GENERATION, Event, Fence, Grant, GrantWanted, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import MAX_GENERATION, Event, Fence, Grant, GrantWanted
 
 HISTORY_KEPT = 200
 """So many events of a key are always kept; older ones are forgotten sooner or later."""

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.job import Completion, Job, JobState, Output, RetryPolicy
-from gateway.stores.base import Event, EventKind, GrantWanted, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
+from gateway.stores.values import Event, EventKind, GrantWanted
 from tests.contract.store_contract import RULES, Clock, OpenStore
 
 POLICY = RetryPolicy(max_attempts=2, backoff_s=10)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.stores.base import Event, EventKind, Fence, Grant, GrantWanted, Store, StoreUnavailable
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import Event, EventKind, Fence, Grant, GrantWanted
 from tests.contract.store_contract import MAX, RULES, Clock, OpenStore
 
 PER_GENERATION = 2**40

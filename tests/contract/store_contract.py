@@ -12,17 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.stores.base import (
-    MAX_GENERATION,
-    Event,
-    EventKind,
-    Fence,
-    Ruling,
-    Store,
-    StoreUnavailable,
-    Upload,
-    UploadState,
-)
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.values import MAX_GENERATION, Event, EventKind, Fence, Ruling, Upload, UploadState
 
 MAX = 2**63 - 1
 RULES = "rules-1"

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from gateway.stores.base import Backlog, Dropped, Event, EventKind, Store, Waiting
+from gateway.stores.base import Store
+from gateway.stores.values import Backlog, Dropped, Event, EventKind, Waiting
 from tests.contract import store_contract, test_stores
 from tests.contract.store_contract import RULES, Clock, OpenStore, event, flush
 

@@ -20,7 +20,7 @@ from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
 from gateway.config.settings import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
-from gateway.stores.base import EventKind
+from gateway.stores.values import EventKind
 from tests.docs.conftest import Shell
 from tests.docs.pages import DOCS, ROOT, blocks, codes, first_codes, page, prose, rows, section
 

@@ -22,8 +22,8 @@ from gateway.core.write import ABSENT as NO_STATE
 from gateway.s3.fencing import META_NONCE, META_TOKEN
 from gateway.service.values import Result
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, Fence
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, Fence
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryResponse, MemoryUpstream
 from tests.model import sending, steps

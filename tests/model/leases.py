@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.core.errors import Refused
 from gateway.core.keys import Token
 from gateway.stores import rules as store_rules
-from gateway.stores.base import GrantWanted
+from gateway.stores.values import GrantWanted
 from tests.model import guarantees, sending
 from tests.model.size import Op
 from tests.model.world import ABSENT, At, NoChange, Request, World

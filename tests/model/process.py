@@ -6,7 +6,7 @@ import math
 
 from gateway.core import gate as core_gate
 from gateway.stores import rules as store_rules
-from gateway.stores.base import Fence
+from gateway.stores.values import Fence
 from tests.model import guarantees, upstream
 from tests.model.size import Op
 from tests.model.world import (

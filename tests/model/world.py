@@ -15,7 +15,7 @@ from typing import Any
 from gateway.core import gate as core_gate
 from gateway.core.keys import FencingKey, Token
 from gateway.core.write import Phase
-from gateway.stores.base import Fence, Grant
+from gateway.stores.values import Fence, Grant
 from tests.model.size import Op, Size
 
 KEYS = (FencingKey("job"), FencingKey("other"))

@@ -22,8 +22,9 @@ from gateway.s3.sigv4 import Credentials, sign_headers
 from gateway.server.app import Gateway, Parts
 from gateway.server.clients import Client
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind, Fence, Store
+from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, EventKind, Fence
 from gateway.telemetry import configure_logging
 from gateway.upstream.base import (
     Capabilities,

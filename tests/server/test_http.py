@@ -12,7 +12,7 @@ import pytest
 from gateway.s3.sigv4 import Credentials
 from gateway.server import listener
 from gateway.service.waits import Timing
-from gateway.stores.base import EventKind
+from gateway.stores.values import EventKind
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.server.rig import BUCKET, HOST, Answer, Rig, Stalled, raw, running, signed

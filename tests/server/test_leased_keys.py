@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.core.keys import FencingKey, Rule, compile_rule
-from gateway.stores.base import EventKind
+from gateway.stores.values import EventKind
 from tests.server.rig import BUCKET, running
 from tests.server.test_s3_batch import delete
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.keys import Mode, WithoutToken
-from gateway.stores.base import EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import EventKind
 from tests.server.rig import BUCKET, Rig, rule, running
 from tests.server.test_s3_batch import delete
 

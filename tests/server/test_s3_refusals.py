@@ -11,8 +11,9 @@ from gateway.core.keys import FencingKey, Mode, Token, WithoutToken
 from gateway.s3.sigv4 import Credentials
 from gateway.server.clients import Client
 from gateway.server.listener import Limits
-from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, EventKind, Fence
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, Stalled, raw, rule, running

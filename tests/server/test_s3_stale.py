@@ -12,7 +12,7 @@ import pytest
 
 from gateway.core.keys import WithoutToken
 from gateway.s3.operations import OPERATIONS, Effect
-from gateway.stores.base import EventKind, Upload
+from gateway.stores.values import EventKind, Upload
 from tests.conftest import StoreServer
 from tests.server.rig import Rig, real, rule, running
 

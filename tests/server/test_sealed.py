@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import FenceError
 from gateway.core.keys import FencingKey, Token
-from gateway.stores.base import Event, EventKind
+from gateway.stores.values import Event, EventKind
 from tests.server.rig import BUCKET, Answer, Rig, rule, running, signed
 from tests.server.test_s3_batch import delete
 

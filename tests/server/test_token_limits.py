@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.core.keys import Mode, Rule, TokenLimits, compile_rule
-from gateway.stores.base import EventKind
+from gateway.stores.values import EventKind
 from tests.server.rig import BUCKET, running, signed
 from tests.server.test_s3_batch import delete
 

@@ -8,7 +8,8 @@ from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Token
 from gateway.service.completions import Completions
 from gateway.service.leases import Leases
-from gateway.stores.base import Fence, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Fence
 from tests.service.rig import refusal, rig
 from tests.virtual_time import run
 

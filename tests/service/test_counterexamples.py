@@ -27,8 +27,8 @@ from gateway.service.passages import Passage
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, Fence
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, Fence
 from tests.service.rig import DEAF, JOB, Fault, Rig, refusal, rig
 from tests.service.test_conditions import elsewhere
 from tests.service.test_copies import copy

@@ -11,8 +11,8 @@ from gateway.core.write import IllegalTransition
 from gateway.service import fences
 from gateway.service.passages import Passage
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, EventKind
 from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
 from tests.service.test_batches import delete
 from tests.virtual_time import VirtualClock, run

@@ -10,8 +10,9 @@ import pytest
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import WithoutToken
 from gateway.service.waits import Timing
-from gateway.stores.base import EventKind, Start, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import EventKind, Start
 from tests.service.rig import DEAF, HONEST, JOB, Fault, Payload, elapsed, refusal, rig, rule
 from tests.virtual_time import VirtualClock, run
 
@@ -317,7 +318,7 @@ def test_seal_shuts_out_the_token_that_holds_the_floor() -> None:
     """R3: sealed it is refused like a lower one; a higher token begins anew."""
 
     async def main() -> None:
-        from gateway.stores.base import Event
+        from gateway.stores.values import Event
 
         r = await rig()
         await r.put(33, b"A")

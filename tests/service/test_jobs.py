@@ -20,8 +20,9 @@ from gateway.service.lease_errors import Lost
 from gateway.service.leases import Leases, LeaseTerms
 from gateway.service.queues import QueueRule, QueueRules
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, EventKind
 from tests.service.rig import Fault, Rig, rig
 from tests.virtual_time import VirtualClock, run
 

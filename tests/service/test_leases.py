@@ -16,9 +16,10 @@ from gateway.service.lease_errors import Capped, Completed, Exhausted, Held, Lea
 from gateway.service.leases import Lease, Leases, LeaseTerms
 from gateway.service.lines import Waiter
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind, Fence, Granted, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.rules import completed
+from gateway.stores.values import Event, EventKind, Fence, Granted
 from tests.service.rig import JOB, Fault, Rig, refusal, rig
 from tests.virtual_time import VirtualClock, run
 

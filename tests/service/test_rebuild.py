@@ -14,8 +14,8 @@ from gateway.core.names import RECORD_KEY
 from gateway.s3.fencing import META_KEY, META_NONCE, META_TOKEN
 from gateway.service.rebuild import Phase, Progress, Rebuilds
 from gateway.service.record import MAX_LAPSE_S, parse_record, render_record
-from gateway.stores.base import RESTORED, Ruling
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import RESTORED, Ruling
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
 from gateway.upstream.probe import FixedCapabilities

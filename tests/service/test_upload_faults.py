@@ -10,7 +10,8 @@ from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import FencingKey, Token, WithoutToken
 from gateway.s3.errors import S3Error
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind, StoreUnavailable, UploadState
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Event, EventKind, UploadState
 from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
 from tests.service.test_uploads import ready
 from tests.virtual_time import run

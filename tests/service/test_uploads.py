@@ -11,7 +11,7 @@ from gateway.core.keys import FencingKey, Token
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.service.waits import Timing
-from gateway.stores.base import Event, EventKind
+from gateway.stores.values import Event, EventKind
 from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
 

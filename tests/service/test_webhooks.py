@@ -22,8 +22,9 @@ from standardwebhooks import WebhookVerificationError
 from gateway.service import courier
 from gateway.service.courier import FAILURES_UNTIL_DOWN, NotTaken, Pace
 from gateway.service.webhooks import MAX_BEHIND_REFUSALS, Answer, Webhook, Webhooks, judge, signed
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Event, EventKind
 from tests.virtual_time import VirtualClock, run
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

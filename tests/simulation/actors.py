@@ -13,7 +13,7 @@ from gateway.s3.fencing import Claimed
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.values import Result, Write
-from gateway.stores.base import Event, EventKind
+from gateway.stores.values import Event, EventKind
 from tests.simulation.chance import BUCKET
 from tests.simulation.client import Client, Reply, SlowBody, Wish
 from tests.simulation.gateway import Gateway

@@ -8,22 +8,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from gateway.core.job import Completion, Job, RetryPolicy
-from gateway.stores.base import (
-    LAZY_FLUSH_S,
-    RESTORED,
-    Authority,
-    Event,
-    Fence,
-    Granted,
-    GrantWanted,
-    Ruling,
-    Start,
-    StoreUnavailable,
-    Upload,
-)
+from gateway.stores.base import LAZY_FLUSH_S, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place
 from gateway.stores.memory import MemoryStore
 from gateway.stores.rules import next_generation
+from gateway.stores.values import RESTORED, Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload
 from tests.simulation.chance import Chance
 from tests.simulation.life import Life
 from tests.simulation.story import Story

@@ -28,7 +28,7 @@ from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores import memory
 from gateway.stores import rules as store_rules
-from gateway.stores.base import Fence
+from gateway.stores.values import Fence
 from tests.simulation import disk
 from tests.simulation import gateway as simulated
 from tests.simulation.upstream import TIMING

@@ -17,7 +17,7 @@ from gateway.core.job import JobState
 from gateway.service.job_errors import JobError
 from gateway.service.records import LAPSE_S
 from gateway.service.values import Result
-from gateway.stores.base import UploadState
+from gateway.stores.values import UploadState
 from tests.checker.history import Call, Effect, Fault, Ruled, Setting
 from tests.checker.judge import judge
 from tests.checker.rules import DATABASE_LOST, Violation

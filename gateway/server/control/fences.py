@@ -27,7 +27,7 @@ from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
 from gateway.service.leases import Lease
 from gateway.service.waits import PendingHandOver, UnsettledSend
-from gateway.stores.base import Event, EventKind, Fence
+from gateway.stores.values import Event, EventKind, Fence
 from gateway.telemetry import Telemetry
 
 LeaseOf = Callable[[FencingKey], Awaitable[Lease | None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from gateway.server.control.documents import MomentShown, Shown, TokenShown
-from gateway.stores.base import Event
+from gateway.stores.values import Event
 
 
 class EventShown(Shown):

@@ -20,7 +20,8 @@ from gateway.server.control.health import Readiness
 from gateway.server.control.history import EventShown
 from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Event, EventKind
 from gateway.telemetry import Follower, Line, Telemetry, as_json
 
 LOOK_S = 0.5

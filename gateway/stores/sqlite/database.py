@@ -9,10 +9,11 @@ from pathlib import Path
 
 import aiosqlite
 
-from gateway.stores.base import RESTORED, Authority, Start, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.rules import next_generation
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.migrations import MIGRATIONS, script
+from gateway.stores.values import RESTORED, Authority, Start
 
 _CLEAN = "clean"
 _RULES_DIGEST = "rules_digest"

@@ -6,10 +6,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from gateway.stores.base import RESTORED, Authority, Ruling, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.backup import contents_of
 from gateway.stores.sqlite.database import read_only
+from gateway.stores.values import RESTORED, Authority, Ruling
 
 
 class Glance:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from gateway.core.job import Job, JobState
 from gateway.stores import job_rules
-from gateway.stores.base import Fence
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.job_decisions import JobDecisions
 from gateway.stores.rules import require_text
 from gateway.stores.sqlite import job_statements as sql
 from gateway.stores.sqlite.statements import Row, Values
 from gateway.stores.sqlite.writer import Writer
+from gateway.stores.values import Fence
 
 Fetch = Callable[[str, Values], Awaitable[list[Row]]]
 

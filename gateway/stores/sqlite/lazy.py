@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gateway.stores.base import Event, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Event
 
 MAX_WAITING = 10_000
 """So many events, and so many keys of each other kind, wait at most."""

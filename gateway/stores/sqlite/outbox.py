@@ -7,10 +7,11 @@ from functools import partial
 
 import aiosqlite
 
-from gateway.stores.base import Arrived, Backlog, Dropped, Waiting, Wanted
+from gateway.stores.base import Arrived, Wanted
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
+from gateway.stores.values import Backlog, Dropped, Waiting
 
 
 class SqliteOutbox:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import aiosqlite
 
-from gateway.stores.base import Arrived, Event, Wanted
+from gateway.stores.base import Arrived, Wanted
 from gateway.stores.sqlite import statements as sql
+from gateway.stores.values import Event
 
 
 class OutboxRows:

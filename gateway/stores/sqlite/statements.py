@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.stores.base import Event, EventKind, Fence, Grant, Ruling, Upload, UploadState, Waiting
+from gateway.stores.values import Event, EventKind, Fence, Grant, Ruling, Upload, UploadState, Waiting
 
 Row = Sequence[Any]
 Values = Sequence[Any] | Mapping[str, Any]

@@ -17,18 +17,7 @@ from pathlib import Path
 
 import aiosqlite
 
-from gateway.stores.base import (
-    Authority,
-    Event,
-    Fence,
-    Granted,
-    GrantWanted,
-    Ruling,
-    Start,
-    StoreUnavailable,
-    Upload,
-    UploadState,
-)
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.rules import (
     granted,
     next_generation,
@@ -58,6 +47,7 @@ from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.outbox import SqliteOutbox
 from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
+from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload, UploadState
 
 CHECK_TIMEOUT_S = 5.0
 """A durable write that takes longer is as good as none."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from gateway.core.job import Job
-from gateway.stores.base import LAZY_FLUSH_S, Event, Fence, StoreUnavailable
+from gateway.stores.base import LAZY_FLUSH_S, StoreUnavailable
 from gateway.stores.job_base import JobChange
 from gateway.stores.job_rules import JobRule
 from gateway.stores.rules import HISTORY_KEPT, handed_over, shadowed, storable
@@ -29,6 +29,7 @@ from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import unavailable
 from gateway.stores.sqlite.lazy import LazyBatch, LazyWrites
 from gateway.stores.sqlite.outbox_rows import OutboxRows
+from gateway.stores.values import Event, Fence
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from gateway.core.keys import Ruleset
 from gateway.server.app import Gateway, Parts
 from gateway.server.control.calls import Call
 from gateway.server.control.openapi import document
-from gateway.stores.base import Start
 from gateway.stores.memory import MemoryStore
+from gateway.stores.values import Start
 from gateway.upstream.memory import MemoryUpstream
 from gateway.upstream.probe import FixedCapabilities
 from tests.server.rig import PROVED

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.server.control.access import Access
 from gateway.server.control.problems import Problem
-from gateway.stores.base import Fence
+from gateway.stores.values import Fence
 from tests.server.control.rig import (
     CALLS,
     OPERATOR,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.keys import FencingKey, Rule, Token, TokenLimits, compile_rule
-from gateway.stores.base import Event, EventKind
+from gateway.stores.values import Event, EventKind
 from tests.server.control.rig import (
     TIME,
     Listener,

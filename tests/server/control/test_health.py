@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, Token
-from gateway.stores.base import Fence
+from gateway.stores.values import Fence
 from gateway.telemetry import RequestRecord
 from tests.server.control.rig import (
     CALLS,

@@ -14,7 +14,7 @@ from aiohttp import ClientResponse
 from gateway import telemetry
 from gateway.core.keys import FencingKey, Token
 from gateway.server.control.access import ApiToken
-from gateway.stores.base import Event, EventKind
+from gateway.stores.values import Event, EventKind
 from gateway.telemetry import MAX_LINES_WAITING, RequestRecord, configure_logging
 from tests.server.control.rig import OPERATOR, TOKENS, WORKER, Listener, Make, headers, make, staged
 

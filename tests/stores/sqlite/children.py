@@ -9,8 +9,9 @@ import resource
 import sys
 from pathlib import Path
 
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.values import Event, EventKind
 
 
 def say(line: str) -> None:

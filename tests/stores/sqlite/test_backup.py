@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import RESTORED, Event, EventKind, GrantWanted, Ruling, StoreLocked, StoreUnavailable
+from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite.backup import contents_of, restore, write_backup
 from gateway.stores.sqlite.migrations import script
+from gateway.stores.values import RESTORED, Event, EventKind, GrantWanted, Ruling
 
 NOW = 1_700_000_000.0
 MADE = "2023-11-14T22:13:20Z"

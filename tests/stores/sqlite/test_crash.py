@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import Event, EventKind
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.values import Event, EventKind
 from tests.stores.sqlite.conftest import Spawn
 from tests.stores.sqlite.wal import frames
 

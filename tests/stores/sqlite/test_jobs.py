@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.job import Job, JobState
-from gateway.stores.base import Event, EventKind, GrantWanted, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite import job_statements as sql
 from gateway.stores.sqlite.writer import Writer
+from gateway.stores.values import Event, EventKind, GrantWanted
 
 BOTH = {"queue": "q", "state": "dead", "after": "", "limit": 9}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.lazy import MAX_WAITING, LazyWrites
+from gateway.stores.values import Event, EventKind
 
 
 def event(key: str = "job", *, token: int = 1, detail: str = "", kind: EventKind = EventKind.REFUSED) -> Event:

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.stores.base import Event, EventKind, Upload
 from gateway.stores.memory import MemoryStore
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.values import Event, EventKind, Upload
 
 KEYS = ["a", "b", "c", "d"]
 keys = st.sampled_from(KEYS)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import Event, EventKind, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite import store as store_module
+from gateway.stores.values import Event, EventKind
 from tests.stores.sqlite.wal import frames
 
 

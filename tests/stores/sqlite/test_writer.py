@@ -12,7 +12,7 @@ from typing import Any
 import aiosqlite
 import pytest
 
-from gateway.stores.base import Event, EventKind, Fence, StoreUnavailable
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.rules import HISTORY_KEPT, raised
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
@@ -20,6 +20,7 @@ from gateway.stores.sqlite.database import connect_reader, connect_writer
 from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
+from gateway.stores.values import Event, EventKind, Fence
 
 
 class Connection:
