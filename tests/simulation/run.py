@@ -330,12 +330,12 @@ class Simulation:
             if line.users or line.deciding:
                 yield f"the line of {line.key!r} has {line.users} users, or is being decided"
         jobs = gateway.jobs
-        if jobs._tasks or jobs.deliveries._tasks or jobs.deliveries._asked or jobs.waiting:
+        if jobs._tasks or jobs.deliveries._tasks or jobs.deliveries._repeats._asked or jobs.waiting:
             yield "somebody is still given a job, or one is taken back"
         for job in gateway.disk.jobs._jobs.values():
             if job.state is JobState.RUNNING:
                 yield f"the job {job.key!r} is still with a worker"
-        if gateway.leases._asked:
+        if gateway.leases._repeats._asked:
             yield "somebody is still answered who has asked for a lease"
         for bucket in rig.writes.records._buckets.values():
             if bucket.pins or bucket.looking is not None:
