@@ -170,6 +170,11 @@ GOOD: dict[str, list[Line]] = {
         fault(3, "database-lost", "G0", "G1", "G2"), control(4, "l2", "grant"), ok(5, "l2", token=1, by="two"),
         ruled(6, "two"), control(7, "l3", "grant"), ok(8, "l3", token=8, by="two"),
     ),
+    "a new database grants where the record was lost": history(
+        ruled(0, "one"), control(1, "l1", "grant"), ok(2, "l1", token=7, by="one"), ruled(3, None),
+        fault(4, "database-lost", "G0", "G1", "G2"), ruled(5, "two"), control(6, "l2", "grant"),
+        ok(7, "l2", token=1, by="two"),
+    ),
     "a job is reopened": history(
         control(1, "c", "complete", 33), ok(2, "c"), control(3, "c2", "complete", 33), ok(4, "c2"),
         control(5, "o", "reopen"), ok(6, "o"), control(7, "l", "grant"), ok(8, "l", token=34),

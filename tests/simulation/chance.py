@@ -84,7 +84,8 @@ HABITS = (
 
 
 FOCUSED = 0.08
-"""The share of the settings in which one object goes from key to key while the gateway dies again and again."""
+"""The share of the settings in which one object goes from key to key, and of those in which jobs are copied, while the
+gateway dies again and again."""
 LEASED = 0.35
 """The share of the settings in which tokens come from the gateway's own leases."""
 RECORDED = 0.4
@@ -107,9 +108,14 @@ class Chance:
         self.pace = setting.choice(PACES)
         self.habit = setting.choice(HABITS)
         self.database_lost = 0.5
-        if self.stream("focus").random() < FOCUSED:
-            # What one key had sent when the gateway died meets another's writes of the same object: rare otherwise.
-            self.objects, self.weather, self.database_lost = ("moving/a",), WEATHERS[3], 0.0
+        focus = self.stream("focus").random()
+        if focus < 2 * FOCUSED:
+            self.weather, self.database_lost = WEATHERS[3], 0.0
+            # What one key, or a copy, had sent when the gateway died meets another's writes: rare otherwise.
+            if focus < FOCUSED:
+                self.objects = ("moving/a",)
+            else:
+                self.objects, self.habit = ("renders/j/out", "renders/j/other"), HABITS[3]
         self.leased = self.stream("lease").random() < LEASED
         self.lock_delay_s = self.stream("lease").choice((0, 0, 10))
         self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED
