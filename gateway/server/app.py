@@ -238,7 +238,7 @@ class Gateway:
             keys = await self.uploads.start()
             if not parts.store_start.clean and not parts.upstream_settled:
                 known = parts.store_start.bindings_known
-                self.fences.started_unclean(keys if known else None)
+                self.fences.earlier_run.started_unclean(keys if known else None)
                 settle_s = parts.timing.settle_s(assembles=not known)
                 self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()
@@ -377,7 +377,7 @@ class Gateway:
         await self.webhooks.stop()
         await parts.capabilities.close()
         unsettled = self.fences.unsettled()
-        clean = clean and not unsettled and not self.fences.earlier_run_unsettled
+        clean = clean and not unsettled and not self.fences.earlier_run.unsettled
         await parts.upstream.close()
         await parts.store.stop(clean=clean)
         for stop_backend in parts.backends:

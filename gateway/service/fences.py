@@ -6,7 +6,6 @@ All decisions are `gateway.core.gate`'s. Here they meet the store, the clock and
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
 from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.earlier_run import EarlierRun
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import store_unavailable
 from gateway.service.waits import (
@@ -36,8 +36,6 @@ from gateway.stores.values import Event, EventKind, Fence, Granted
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Bound = tuple[str, str, str]
-"""Fence key, bucket and object of an upload, or of a copy, that an earlier run had open."""
 MAX_IDLE_GATES = 65536
 
 
@@ -48,14 +46,11 @@ class Fences:
         self.store = store
         self.clock = clock
         self.timing = timing
+        self.earlier_run = EarlierRun(clock, timing)
         self.settled_by_timeout = 0
         self.settled_by_operator = 0
         self._live: OrderedDict[FencingKey, LiveGate] = OrderedDict()
         self._loading: dict[FencingKey, asyncio.Task[Fence]] = {}
-        self._unsettled_until = -math.inf
-        self._keys_with_uploads: frozenset[str] = frozenset()
-        self._objects_with_uploads: frozenset[tuple[str, str]] = frozenset()
-        self._unsettled_uploads_until = -math.inf
         self.before_commit: Callable[[str], None] = lambda bucket: None
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
@@ -63,40 +58,6 @@ class Fences:
         that are over are to be aborted."""
         self.on_overtaken: Callable[[Gate], None] = lambda gate: None
         """Called when a floor has risen or been sealed: a lease below it is lost."""
-
-    def started_unclean(self, bound: frozenset[Bound] | None) -> None:
-        """What an earlier run sent may still land: tokens above the completed floors wait for it (R5), and so does who
-        takes an object over; the longer of the settle time-outs for what is `bound`. None: nobody knows what is, so
-        that all wait as long."""
-        now = self.clock.monotonic()
-        self._unsettled_uploads_until = now + self.timing.settle_timeout_assembly_s
-        if bound is None:
-            self._unsettled_until = self._unsettled_uploads_until
-            return
-        self._unsettled_until = now + self.timing.settle_timeout_s
-        self._keys_with_uploads = frozenset(key for key, _, _ in bound)
-        self._objects_with_uploads = frozenset((bucket, object_key) for _, bucket, object_key in bound)
-
-    def earlier_run_settles_in_s(self, key: FencingKey) -> float | None:
-        """How long what an earlier run sent under `key` may still land, seconds; None when nothing may."""
-        left = self._unsettled_until_of(key) - self.clock.monotonic()
-        return left if left > 0 else None
-
-    def object_settles_in_s(self, bucket: str, object_key: str) -> float | None:
-        """How long what an earlier run sent on an object, under whatever key, may still land, seconds; None when
-        nothing may."""
-        longer = (bucket, object_key) in self._objects_with_uploads
-        left = (self._unsettled_uploads_until if longer else self._unsettled_until) - self.clock.monotonic()
-        return left if left > 0 else None
-
-    def _unsettled_until_of(self, key: FencingKey) -> float:
-        return self._unsettled_uploads_until if key in self._keys_with_uploads else self._unsettled_until
-
-    @property
-    def earlier_run_unsettled(self) -> bool:
-        """Whether something that an earlier run sent may still land: then this run's stop is not clean either."""
-        until = max(self._unsettled_until, self._unsettled_uploads_until if self._keys_with_uploads else -math.inf)
-        return self.clock.monotonic() < until
 
     async def admit(
         self,
@@ -357,7 +318,7 @@ class Fences:
         fence = await asyncio.shield(task)
         live = self._live.get(key)
         if live is None:
-            until = self._unsettled_until_of(key)
+            until = self.earlier_run.until(key)
             gate = Gate(
                 key, fence.floor, fence.completed_floor, fence.sealed_token, until, granted_token=fence.granted_token
             )

@@ -58,7 +58,7 @@ class Owners:
         store, place = self._fences.store, (write.bucket, write.object_key)
         with suppress(StoreUnavailable):  # then the next write of either key is refused, and tries it again
             async with entry.owning:
-                settled = not entry.unsettled and self._fences.object_settles_in_s(*place) is None
+                settled = not entry.unsettled and self._fences.earlier_run.object_settles_in_s(*place) is None
                 if settled and entry.state is state:
                     owner = key_of_metadata(state.key or "")
                     entry.owner = FencingKey(await store.claim(*place, owner, instead_of=write.key))
@@ -66,7 +66,7 @@ class Owners:
     def _refuse_move_after_crash(self, write: Write) -> None:
         """What an earlier run sent under one key, or none, is not known to another that takes the object over.
         Raises `TryAgain` (HandoverPending)."""
-        left_s = self._fences.object_settles_in_s(write.bucket, write.object_key)
+        left_s = self._fences.earlier_run.object_settles_in_s(write.bucket, write.object_key)
         if left_s is not None:
             raise contested(write.key, left_s)
 

@@ -18,7 +18,7 @@ from gateway.core.write import Answer, ObjectState, Verdict, judge
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
-from gateway.service.fences import Bound
+from gateway.service.earlier_run import Bound
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
@@ -234,7 +234,9 @@ class Uploads:
         """Record what is finished once nothing of it can land: until then its binding tells an unclean start to wait.
         A store may let two Completes of one upload win (measured on SeaweedFS)."""
         for place, (upload, etag) in list(self._finished.items()):
-            if place in self._under_way or self._fences.object_settles_in_s(upload.bucket, upload.object_key):
+            if place in self._under_way or self._fences.earlier_run.object_settles_in_s(
+                upload.bucket, upload.object_key
+            ):
                 continue
             # Where it fails, it is tried again later: the object is there all the same.
             with suppress(StoreUnavailable):

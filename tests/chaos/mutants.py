@@ -12,7 +12,7 @@ from gateway.clock import SystemClock
 from gateway.core import write
 from gateway.core.gate import Gate
 from gateway.core.write import Answer, Phase
-from gateway.service import fences, passages, refusals, sending, writes
+from gateway.service import earlier_run, fences, passages, refusals, sending, writes
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ MUTANTS = {
     # R5: a connection that breaks is taken for a refusal.
     "lost-answers-settle": Mutant(((passages.Passage, "lost", passages.Passage.refused),)),
     # R5: at the start the completed floor is ignored.
-    "unclean-starts-ignored": Mutant(((fences.Fences, "started_unclean", lambda self, bound: None),)),
+    "unclean-starts-ignored": Mutant(((earlier_run.EarlierRun, "started_unclean", lambda self, bound: None),)),
     # R1: a raised floor does not reach the disk.
     "floors-in-memory": Mutant(((fences.Fences, "_raise_durably", _raise_in_memory),)),
     # G5: a lost answer is told as a refusal.

@@ -313,7 +313,7 @@ class Beside:
         if how == "stop":
             self.disk.flush()
             fences = self.service.fences
-            await self.disk.stop(clean=not fences.unsettled() and not fences.earlier_run_unsettled)
+            await self.disk.stop(clean=not fences.unsettled() and not fences.earlier_run.unsettled)
         self.disk.lazy.clear()
         self.adrift += [one for one in self.live if one.sent is not None and one.flight is not None]
         self.live.clear()

@@ -61,7 +61,7 @@ async def test_a_stop_soon_after_a_crash_is_clean_only_if_nothing_can_land(settl
     """What the crashed run sent may still be under way, unless the processes of the embedded store had ended."""
     store = await crashed(MemoryStore())
     async with running(store=store, upstream_settled=settled) as rig:
-        assert rig.gateway.fences.earlier_run_unsettled != settled
+        assert rig.gateway.fences.earlier_run.unsettled != settled
     assert await next_start(store) == settled
 
 

@@ -243,7 +243,7 @@ async def rig(
     uploads = Uploads(writes)
     keys = await uploads.start()
     if not start.clean:
-        fences.started_unclean(keys if start.bindings_known else None)
+        fences.earlier_run.started_unclean(keys if start.bindings_known else None)
     return Rig(upstream, store, fences, writes, uploads, Ruleset(rules or (rule(),)))
 
 

@@ -248,9 +248,9 @@ def test_after_a_crash_open_uploads_keep_the_run_unsettled_for_longer() -> None:
         await r.store.stop(clean=False)
         r = await rig(store=r.store, upstream=r.upstream)
         await asyncio.sleep(31)
-        assert r.fences.earlier_run_unsettled
+        assert r.fences.earlier_run.unsettled
         await asyncio.sleep(270)
-        assert not r.fences.earlier_run_unsettled
+        assert not r.fences.earlier_run.unsettled
 
     run(main())
 

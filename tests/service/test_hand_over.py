@@ -453,7 +453,7 @@ def test_where_nobody_knows_what_was_under_way_all_keys_wait_for_the_longer_time
         _, seconds = await elapsed(r.put(33, b"A2"))
         assert seconds == 0
         assert (await refusal(r.put(1, b"J", key="moves", fence_key="J"))).reason is Reason.HANDOVER_PENDING
-        assert r.fences.earlier_run_unsettled
+        assert r.fences.earlier_run.unsettled
         _, seconds = await elapsed(r.put(34, b"B"))
         assert seconds == pytest.approx(300, abs=0.1)
         assert (await r.put(1, b"J", key="moves", fence_key="J")).status == 200
@@ -468,8 +468,8 @@ def test_a_stop_while_an_earlier_run_is_unsettled_is_not_clean() -> None:
         r = await rig()
         await _crashed(r, fault=Fault.LOST_LATE)
         r = await rig(store=r.store, upstream=r.upstream)
-        assert r.fences.earlier_run_unsettled
+        assert r.fences.earlier_run.unsettled
         await asyncio.sleep(31)
-        assert not r.fences.earlier_run_unsettled
+        assert not r.fences.earlier_run.unsettled
 
     run(main())

@@ -185,7 +185,7 @@ class Gateway:
         await self._cut()
         await self._close_service()
         fences = self.rig.fences
-        clean = not fences.unsettled() and not fences.earlier_run_unsettled
+        clean = not fences.unsettled() and not fences.earlier_run.unsettled
         self.story.note(f"stopped, clean: {clean}")
         if not self._life.over:
             await self.rig.store.stop(clean=clean)

@@ -17,6 +17,7 @@ from gateway.service import batches, conditions, heads, sending, uploads, writes
 from gateway.service.batches import Batches
 from gateway.service.copies import CopyMarks
 from gateway.service.doubts import Doubts
+from gateway.service.earlier_run import EarlierRun
 from gateway.service.fences import Fences
 from gateway.service.jobs import Jobs
 from gateway.service.objects import ObjectEntry
@@ -177,13 +178,13 @@ def assemblies_settled_too_soon(off: Off) -> None:
 
 def unclean_starts_ignored(off: Off) -> None:
     """R5: what a crashed run has sent is forgotten."""
-    off.setattr(Fences, "started_unclean", lambda self, keys: None)
+    off.setattr(EarlierRun, "started_unclean", lambda self, keys: None)
 
 
 def open_uploads_ignored_at_start(off: Off) -> None:
     """R5: after a crash a Complete is given no more time than others."""
-    started = Fences.started_unclean
-    off.setattr(Fences, "started_unclean", lambda self, keys: started(self, frozenset()))
+    started = EarlierRun.started_unclean
+    off.setattr(EarlierRun, "started_unclean", lambda self, keys: started(self, frozenset()))
 
 
 def copies_not_marked(off: Off) -> None:
@@ -198,7 +199,7 @@ def stops_clean_in_doubt(off: Off) -> None:
 
 def stops_clean_after_a_crash(off: Off) -> None:
     """R5: a stop leaves the clean mark, although what an earlier run sent may still land."""
-    off.setattr(Fences, "earlier_run_unsettled", property(lambda self: False))
+    off.setattr(EarlierRun, "unsettled", property(lambda self: False))
 
 
 def completed_floor_runs_ahead(off: Off) -> None:

@@ -316,7 +316,7 @@ class FenceCalls:
             open_uploads=self._open_uploads(key),
             unsettled=[SendShown.of(send) for send in self._fences.unsettled(key)],
             handover=None if pending is None else self._handover(pending, fence),
-            earlier_run_settles_in_s=self._fences.earlier_run_settles_in_s(key),
+            earlier_run_settles_in_s=self._fences.earlier_run.settles_in_s(key),
         )
 
     def _handover(self, pending: PendingHandOver, fence: Fence) -> HandoverShown:
