@@ -3,124 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from gateway.core.errors import Reason, TryAgain
-from gateway.core.job import Completion, Job, JobState, RetryPolicy
+from gateway.core.job import Completion, JobState
 from gateway.core.keys import FencingKey, Token
-from gateway.service.deliveries import Delivery, Wish
-from gateway.service.fences import Fences
 from gateway.service.job_errors import NoJob
-from gateway.service.jobs import AGAIN_S, UNDELIVERED_S, Jobs
+from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.lease_errors import Lost
-from gateway.service.leases import Leases, LeaseTerms
-from gateway.service.queues import QueueRule, QueueRules
+from gateway.service.leases import LeaseTerms
 from gateway.service.waits import Timing
-from gateway.stores.base import StoreUnavailable
-from gateway.stores.memory import MemoryStore
-from gateway.stores.values import Event, EventKind
-from tests.service.rig import Fault, Rig, rig
-from tests.virtual_time import VirtualClock, run
-
-J = FencingKey("j")
-POLICY = RetryPolicy(max_attempts=3, backoff_s=10, backoff_max_s=15)
-
-
-class BreakableStore(MemoryStore):
-    """A store that can be told to fail; what is lazy waits meanwhile, as on a full disk."""
-
-    broken = False
-
-    def record(self, event: Event) -> None:
-        if not self.broken:
-            super().record(event)
-
-    def _require_running(self) -> None:
-        super()._require_running()
-        if self.broken:
-            raise StoreUnavailable("disk full")
-
-
-class SteppingClock(VirtualClock):
-    """Its wall clock can be set, as people and time servers do."""
-
-    step_s = 0.0
-
-    def wall(self) -> float:
-        return super().wall() + self.step_s
-
-
-@dataclass
-class Desk:
-    """A service layer with leases and jobs."""
-
-    rig: Rig
-    fences: Fences
-    leases: Leases
-    jobs: Jobs
-    store: BreakableStore
-    clock: SteppingClock
-
-    async def submit(self, *keys: str, **more: Any) -> None:
-        for key in keys:
-            assert (await self.jobs.submit("q", FencingKey(key), **more))[1]
-
-    async def receive(self, holder: str = "A", wait_s: float = 0, **more: Any) -> list[Delivery]:
-        return await self.jobs.deliveries.receive("q", Wish(holder, wait_s=wait_s, **more))
-
-    async def received(self, wait_s: float = 0, **more: Any) -> tuple[str, int, int]:
-        """The one job that there is: key, token, attempts."""
-        (one,) = await self.receive(wait_s=wait_s, **more)
-        return one.job.key, one.lease.token, one.job.attempts
-
-    async def job(self, key: str = "j") -> Job:
-        return await self.jobs.job(FencingKey(key))
-
-    async def kinds(self, key: str = "j") -> list[EventKind]:
-        return [event.kind for event in reversed(await self.store.events(key, None, 99))]
-
-    async def restarted(self, *, clean: bool = True) -> Desk:
-        await self.jobs.stop()
-        await self.leases.stop()
-        await self.store.stop(clean=clean)
-        return await desk(store=self.store, timing=Timing(settle_timeout_s=0.5, settle_timeout_assembly_s=0.5))
-
-
-async def desk(
-    *,
-    store: BreakableStore | None = None,
-    terms: LeaseTerms | None = None,
-    timing: Timing | None = None,
-    max_waiting: int = 100,
-) -> Desk:
-    """One that has started; with `store` of an earlier one, after a restart."""
-    clock = SteppingClock()
-    store = store or BreakableStore(clock=clock.wall)
-    table = await rig(store=store, timing=timing, clock=clock)
-    leases = Leases(table.fences, terms or LeaseTerms())
-    await leases.start()
-    rules = QueueRules((QueueRule("q", POLICY, visibility_s=30),))
-    jobs = Jobs(leases, store, clock, rules, max_waiting=max_waiting)
-    await jobs.start()
-    return Desk(table, table.fences, leases, jobs, store, clock)
-
-
-def _every(_: str) -> bool:
-    return True
-
-
-def play(main: Coroutine[Any, Any, None]) -> None:
-    run(main)
-
-
-async def at(moment_s: float) -> None:
-    """Until so long after the loop's beginning."""
-    await asyncio.sleep(1000 + moment_s - asyncio.get_running_loop().time())
-
+from gateway.stores.values import EventKind
+from tests.service.job_desk import Desk, J, at, desk, every, play
+from tests.service.rig import Fault
 
 # --- time
 
@@ -171,7 +68,7 @@ def test_dead_after_the_last_attempt() -> None:
         assert await d.receive() == []
         assert (await d.kinds()).count(EventKind.DEAD_LETTERED) == 1
         assert d.jobs.counts["dead"] == 1
-        assert await d.jobs.redrive("q", "fixed", 10, _every) == 1
+        assert await d.jobs.redrive("q", "fixed", 10, every) == 1
         assert await d.received() == ("j", 4, 1)
 
     play(main())
@@ -347,188 +244,6 @@ def test_an_extension_that_comes_just_as_the_time_is_over() -> None:
         assert (await d.job()).state is JobState.RUNNING
         assert await d.receive() == []
         assert d.jobs.running == 1
-
-    play(main())
-
-
-def test_a_store_that_fails_when_a_job_is_to_come_back() -> None:
-    """It comes back as soon as the store can be written again."""
-
-    async def main() -> None:
-        d = await desk()
-        await d.submit("j")
-        await d.received()
-        await at(29)
-        d.store.broken = True
-        await at(35)
-        d.store.broken = False
-        assert await d.received(wait_s=60) == ("j", 2, 2)
-        assert asyncio.get_running_loop().time() < 1035 + 2 * AGAIN_S
-
-    play(main())
-
-
-def test_a_store_that_fails_when_jobs_are_due() -> None:
-    """They are looked for again."""
-
-    async def main() -> None:
-        d = await desk()
-        await d.submit("j", delay_s=10)
-        await at(9)
-        d.store.broken = True
-        await at(15)
-        d.store.broken = False
-        assert await d.received(wait_s=60) == ("j", 1, 1)
-        assert asyncio.get_running_loop().time() < 1015 + 2 * AGAIN_S
-
-    play(main())
-
-
-class LateFaultStore(BreakableStore):
-    """A store that does what it is asked, and then says that it could not."""
-
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**named)
-        self.fails_after: set[str] = set()
-        for name in ("submit", "deliver", "renew", "lapse", "release", "fail", "reopen", "due"):
-            setattr(self.jobs, name, self._failing(name, getattr(self.jobs, name)))
-
-    def _failing(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def failing(*given: Any, **named: Any) -> Any:
-            done = await call(*given, **named)
-            if name in self.fails_after:
-                self.fails_after.discard(name)
-                raise StoreUnavailable("the disk is away")
-            return done
-
-        return failing
-
-
-async def failing_desk(*methods: str) -> Desk:
-    """One whose store fails in these, once each, after it has done its part; workers know the line to be empty."""
-    d = await desk(store=LateFaultStore(clock=VirtualClock().wall))
-    assert await d.receive() == []
-    d.store.fails_after.update(methods)  # type: ignore[attr-defined]
-    return d
-
-
-def test_a_submission_that_the_store_did_and_denied() -> None:
-    """The job is delivered all the same, also to who has been waiting."""
-
-    async def main() -> None:
-        d = await failing_desk("submit")
-        waiting = asyncio.ensure_future(d.receive(wait_s=60))
-        await asyncio.sleep(1)
-        with pytest.raises(StoreUnavailable):
-            await d.submit("j")
-        assert [one.job.key for one in await waiting] == ["j"]
-
-    play(main())
-
-
-def test_a_delivery_that_the_store_did_and_denied() -> None:
-    """Found by simulation: nobody was told of the job, and it ran for ever."""
-
-    async def main() -> None:
-        d = await failing_desk("deliver")
-        await d.submit("j")
-        with pytest.raises((StoreUnavailable, TryAgain)):
-            await d.received(visibility_s=10)
-        assert await d.received(wait_s=60) == ("j", 2, 2)
-
-    play(main())
-
-
-def test_a_delivery_denied_and_asked_for_again() -> None:
-    """It is the same one, and comes back in its time."""
-
-    async def main() -> None:
-        d = await failing_desk("deliver")
-        await d.submit("j")
-        with pytest.raises((StoreUnavailable, TryAgain)):
-            await d.received(idempotency_key="once")
-        assert await d.received(idempotency_key="once") == ("j", 1, 1)
-        assert await d.received(wait_s=60) == ("j", 2, 2)
-
-    play(main())
-
-
-@pytest.mark.parametrize("method", ["release", "fail", "give up the lease"])
-def test_giving_up_that_the_store_did_and_denied(method: str) -> None:
-    """The job is delivered again, at the latest when its time would have been over."""
-
-    async def main() -> None:
-        d = await failing_desk("fail" if method == "fail" else "release")
-        await d.submit("j")
-        await d.received()
-        calls: dict[str, Callable[[FencingKey, Token], Awaitable[object]]] = {
-            "release": d.jobs.release,
-            "fail": d.jobs.fail,
-            "give up the lease": d.leases.release,
-        }
-        with pytest.raises((StoreUnavailable, TryAgain)):
-            await calls[method](J, Token(1))
-        assert (await d.received(wait_s=60))[1] == 2
-
-    play(main())
-
-
-def test_running_out_that_the_store_did_and_denied() -> None:
-    """The job is delivered again, and so is one that was due; one that was extended late comes back in its time."""
-
-    async def main() -> None:
-        d = await failing_desk("lapse", "due", "renew")
-        await d.submit("j")
-        await d.submit("late", delay_s=5)
-        assert (await d.received())[0] == "j"
-        assert (await d.received(wait_s=20))[0] == "late"
-        await at(31)
-        with pytest.raises((StoreUnavailable, TryAgain)):
-            await d.jobs.extend(J, Token(1))
-        keys = [(await d.received(wait_s=60))[0] for _ in range(2)]
-        assert sorted(keys) == ["j", "late"]
-
-    play(main())
-
-
-def test_a_reopening_that_the_store_did_and_denied() -> None:
-    """The job is delivered again."""
-
-    async def main() -> None:
-        d = await failing_desk("reopen")
-        await d.submit("j")
-        await d.received()
-        await d.jobs.fail(J, Token(1), retry=False)
-        assert await d.receive() == []
-        with pytest.raises(StoreUnavailable):
-            await d.jobs.reopen(J, "again")
-        assert await d.received() == ("j", 2, 1)
-
-    play(main())
-
-
-@pytest.mark.parametrize("pause_s", [0, 0.5])
-def test_who_hangs_up_while_the_store_writes(pause_s: float) -> None:
-    """What he has asked for is done, and known here."""
-
-    async def main() -> None:
-        d = await desk()
-        assert await d.receive() == []
-        submit = d.store.jobs.submit
-
-        async def slow(job: Job) -> Any:
-            await asyncio.sleep(pause_s)
-            done = await submit(job)
-            await asyncio.sleep(1)
-            return done
-
-        d.store.jobs.submit = slow  # type: ignore[method-assign]
-        call = asyncio.ensure_future(d.submit("j"))
-        await asyncio.sleep(0.1)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert await d.received(wait_s=60) == ("j", 1, 1)
 
     play(main())
 
@@ -733,7 +448,7 @@ def test_redrive_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
             await d.submit(f"j{number}")
         for one in await d.receive(most=8):
             await d.jobs.fail(one.lease.key, one.lease.token, retry=False)
-        outcomes = await asyncio.gather(d.jobs.redrive("q", "x", 100, _every), d.jobs.reopen(FencingKey("j4"), "me"))
+        outcomes = await asyncio.gather(d.jobs.redrive("q", "x", 100, every), d.jobs.reopen(FencingKey("j4"), "me"))
         assert outcomes[0] in (7, 8)
         assert len(await d.jobs.listed("q", JobState.WAITING, "", 99)) == 8
         with pytest.raises(NoJob):

@@ -1,0 +1,247 @@
+"""Repeated calls for a lease, and grants that are pending meanwhile (gateway/service/leases.py, holdings.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import Reason, TryAgain
+from gateway.service.lease_errors import Held, Lost, Repeated
+from gateway.service.leases import Lease
+from gateway.service.waits import Timing
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import EventKind, Granted
+from tests.service.lease_desk import J, desk, later, play, refused
+from tests.service.rig import Fault, refusal
+
+
+def test_a_repeated_call_is_answered_the_same_grant() -> None:
+    """At once, later, beside itself and after a restart; the same holder without the key is held off like anyone."""
+
+    async def main() -> None:
+        d = await desk()
+        beside = await asyncio.gather(*(d.acquire(idempotency_key="once") for _ in range(3)))
+        assert {lease.token for lease in beside} == {1}
+        await later(10)
+        again = await d.acquire(idempotency_key="once")
+        assert (again.token, again.expires_in_s) == (1, 20)
+        assert isinstance(await refused(d.acquire(idempotency_key="another")), Held)
+        assert isinstance(await refused(d.acquire()), Held)
+        d = await desk(store=d.store)
+        assert (await d.acquire(idempotency_key="once")).token == 1
+        await later(60)
+        late = await d.acquire(idempotency_key="once")
+        assert (late.token, late.expires_in_s) == (1, 30)
+
+    play(main())
+
+
+def test_a_repeated_call_whose_lease_is_lost_is_told_so() -> None:
+    """It gets no second lease: its worker may have worked with the first."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire(idempotency_key="once")
+        await later(31)
+        second = await d.acquire("B")
+        lost = await refused(d.acquire(idempotency_key="once"))
+        assert isinstance(lost, Lost)
+        assert (lost.token, lost.floor) == (first.token, second.token)
+        await d.leases.release(J, second.token)
+        for _ in range(2):
+            assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+            d = await desk(store=d.store)
+
+    play(main())
+
+
+def test_an_idempotency_key_is_for_one_request() -> None:
+    """Another holder or time under it is an error, while it is being answered and after."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        task = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=9))
+        await later(1)
+        assert isinstance(await refused(d.acquire("C", idempotency_key="once")), Repeated)
+        await d.leases.release(J, first.token)
+        await task
+        for holder, ttl_s in (("C", 30), ("B", 31)):
+            assert isinstance(await refused(d.acquire(holder, ttl_s, idempotency_key="once")), Repeated)
+
+    play(main())
+
+
+def test_a_pending_grant_lapses_unless_it_is_asked_for_again() -> None:
+    """After its own time; then it is sealed, and the next is higher."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(settle_timeout_s=300))
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await d.acquire(idempotency_key="once")
+            await later(25)
+        lease = await d.leases.lease_of(J)
+        assert lease is not None
+        assert (lease.token, lease.pending) == (2, True)
+        assert isinstance(await refused(d.acquire("B")), Held)
+        await later(10)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+        assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+        assert (await d.history())[-1] is EventKind.LAPSED
+        await later(300)
+        assert (await d.acquire("B")).token == 3
+
+    play(main())
+
+
+def test_a_pending_grant_that_nobody_can_ask_for_again_lapses_at_once() -> None:
+    """Without an idempotency key there is no way back to it: the key must not be held for nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        with pytest.raises(TryAgain):
+            await d.acquire("A")
+        await later(1)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+        assert (await d.acquire("B")).token == 3
+
+    play(main())
+
+
+def test_a_caller_that_goes_away_while_he_is_granted_the_key_holds_it_for_nobody() -> None:
+    """The grant lapses at once, or can be asked for again where it bears an idempotency key."""
+
+    async def main() -> None:
+        d = await desk()
+        allowed = asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*given: Any) -> Granted:
+            await allowed.wait()
+            return await grant(*given)
+
+        d.store.grant = slow  # type: ignore[method-assign]
+        gone = asyncio.create_task(d.acquire("A"))
+        await later(1)
+        gone.cancel()
+        await later(1)
+        allowed.set()
+        second = await d.acquire("B", wait_s=5)
+        assert second.token == 2
+        await d.leases.release(J, second.token)
+        allowed.clear()
+        gone = asyncio.create_task(d.acquire("C", idempotency_key="once"))
+        await later(1)
+        gone.cancel()
+        await later(1)
+        allowed.set()
+        await later(1)
+        assert (await d.acquire("C", idempotency_key="once")).token == 3
+
+    play(main())
+
+
+def test_a_renewal_does_not_come_in_between_a_take_over() -> None:
+    """Who renews while another is just being granted the key is told what came of it, not what was."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        await later(31)
+        allowed = asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*given: Any) -> Granted:
+            await allowed.wait()
+            return await grant(*given)
+
+        d.store.grant = slow  # type: ignore[method-assign]
+        taking = asyncio.create_task(d.acquire("B"))
+        await later(1)
+        renewing = asyncio.create_task(refused(d.leases.renew(J, first.token)))
+        await later(1)
+        assert not renewing.done()
+        allowed.set()
+        assert (await taking).token == 2
+        assert isinstance(await renewing, Lost)
+
+    play(main())
+
+
+def test_a_store_that_fails_grants_nothing_and_loses_nothing() -> None:
+    """The caller is told to come again, and the line goes on; a grant that cannot be sealed is tried anew."""
+
+    async def main() -> None:
+        d = await desk()
+        grant = d.store.grant
+
+        faults = ["the disk is full"]
+
+        async def failing(*given: Any) -> Granted:
+            if faults:
+                raise StoreUnavailable(faults.pop())
+            return await grant(*given)
+
+        d.store.grant = failing  # type: ignore[method-assign]
+        outcomes = await asyncio.gather(d.acquire("A"), d.acquire("B", wait_s=5), return_exceptions=True)
+        assert isinstance(outcomes[0], TryAgain)
+        assert outcomes[0].reason is Reason.STORE_UNAVAILABLE
+        assert isinstance(outcomes[1], Lease)
+
+    play(main())
+
+
+def test_a_call_that_is_repeated_while_the_first_goes_away_is_answered() -> None:
+    """The connection broke while it waited in line; the same call is there again before the end of the first."""
+
+    async def main() -> None:
+        d = await desk()
+        first = await d.acquire("A")
+        gone = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=50))
+        await later(1)
+        gone.cancel()
+        await asyncio.sleep(0)
+        again = asyncio.create_task(d.acquire("B", idempotency_key="once", wait_s=50))
+        await later(1)
+        await d.leases.release(J, first.token)
+        assert (await again).token == 2
+
+    play(main())
+
+
+def test_a_grant_that_nobody_confirms_lapses() -> None:
+    """Whoever took the key with more in the same transaction, and failed before its hand-over."""
+
+    async def main() -> None:
+        d = await desk()
+        token = await d.leases.take(J, "A", 30, grant_id="x", call=d.store.grant)
+        await later(29)
+        assert isinstance(await refused(d.acquire("B")), Held)
+        await later(2)
+        assert d.ends == [("j", token, EventKind.LAPSED)]
+        assert (await d.acquire("B")).token == token + 1
+
+    play(main())
+
+
+def test_what_calls_were_answered_is_kept_for_a_day() -> None:
+    """After that the same idempotency key names another call."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire(idempotency_key="once")
+        await d.leases.release(J, lease.token)
+        await later(86400)
+        assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
+        await later(3700)
+        assert (await d.acquire(idempotency_key="once")).token == lease.token + 1
+        await d.leases.stop()
+
+    play(main())
