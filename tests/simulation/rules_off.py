@@ -29,7 +29,6 @@ from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores import memory
 from gateway.stores import rules as store_rules
-from gateway.stores.values import Fence
 from tests.simulation import disk
 from tests.simulation import gateway as simulated
 from tests.simulation.upstream import TIMING
@@ -208,7 +207,7 @@ def completed_floor_runs_ahead(off: Off) -> None:
 
     async def ahead(self, key):
         fence = await load(self, key)
-        return Fence(key, fence.floor, fence.floor, fence.sealed_token)
+        return replace(fence, completed_floor=fence.floor)
 
     off.setattr(Fences, "_fence", ahead)
 
