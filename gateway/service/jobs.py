@@ -232,6 +232,8 @@ class Jobs:
             await self._leases.end(key, token, seal)
         assert change is not None
         if not change.done or change.job is None:
+            # Sealed by somebody else at that very moment: nobody has been told of that end, since this one was coming.
+            self._ended(key, token, EventKind.SEALED)
             raise NotDelivered(key, token)
         self._given_up(key, change.job, how)
         return change.job
