@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
 from gateway.core.keys import FencingKey, Token
-from gateway.service.job_errors import NoJob
+from gateway.service.job_errors import NoJob, NotDelivered
 from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.lease_errors import Lost
 from gateway.service.leases import LeaseTerms
@@ -205,6 +205,31 @@ def test_a_delivered_job_whose_lease_is_given_up_comes_back() -> None:
         await d.leases.release(J, Token(2))
         assert await d.received() == ("j", 3, 2)
         assert await d.receive() == []
+
+    play(main())
+
+
+def test_a_job_given_up_at_the_moment_at_which_its_token_is_sealed_comes_back() -> None:
+    """Found by simulation (seed 1009554 of that time): the operator's seal reaches the disk while the worker is giving
+    the job up, who is told that he holds it no more; nobody else was, and it stayed with nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        assert await d.received() == ("j", 1, 1)
+        release = d.store.jobs.release
+
+        async def just_sealed(*asked: object, **options: object) -> object:
+            d.store.jobs.release = release
+            await d.store.seal(J, 1)
+            return await release(*asked, **options)
+
+        d.store.jobs.release = just_sealed
+        with pytest.raises(NotDelivered):
+            await d.jobs.release(J, Token(1))
+        await asyncio.sleep(1)
+        assert (await d.job()).state is JobState.WAITING
+        assert (await d.received(wait_s=60))[1] == 2
 
     play(main())
 
