@@ -359,7 +359,8 @@ class Jobs:
                         del self._running[key]
                     if job.state is JobState.DELAYED:
                         self._look_at(job.available_at)
-                elif running is None or running.token != job.token:
+                else:
+                    # Also where it is known to run: a repeated call may have said so whose lease could not be read.
                     await self._look_after(job)
             except (StoreUnavailable, FenceError) as error:
                 _log.warning("job-not-looked-after", fence_key=key, reason=str(error))

@@ -13,6 +13,7 @@ from gateway.core.job import Job
 from gateway.core.keys import FencingKey, Token
 from gateway.service.jobs import AGAIN_S
 from gateway.stores.base import StoreUnavailable
+from gateway.stores.values import Fence
 from tests.service.job_desk import BreakableStore, Desk, J, at, desk, play
 from tests.virtual_time import VirtualClock
 
@@ -114,6 +115,29 @@ def test_a_delivery_denied_and_asked_for_again() -> None:
         with pytest.raises((StoreUnavailable, TryAgain)):
             await d.received(idempotency_key="once")
         assert await d.received(idempotency_key="once") == ("j", 1, 1)
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+
+    play(main())
+
+
+def test_a_delivery_denied_asked_for_again_and_not_confirmed() -> None:
+    """Found by simulation: the repeated call had seen that the job runs, and nobody looked after its lease."""
+
+    async def main() -> None:
+        d = await failing_desk("deliver")
+        read, faults = d.store.fence, [True, False, True]
+
+        async def fence(key: str) -> Fence:
+            if faults and d.store.fails_after == set() and faults.pop(0):  # type: ignore[attr-defined]
+                raise StoreUnavailable("the disk is away")
+            return await read(key)
+
+        d.store.fence = fence  # type: ignore[method-assign]
+        await d.submit("j")
+        for _ in range(2):
+            with pytest.raises((StoreUnavailable, TryAgain)):
+                await d.received(idempotency_key="once", visibility_s=10)
+        assert faults == []
         assert await d.received(wait_s=60) == ("j", 2, 2)
 
     play(main())
