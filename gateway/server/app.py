@@ -163,7 +163,14 @@ class Gateway:
         self.telemetry.registry.register(LeaseMetrics(self.leases))
         self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues, max_waiting=parts.leases.max_waiting)
         self.completions = Completions(
-            parts.store, self.fences, self.leases, parts.upstream, parts.clock, parts.rules, self.jobs.completed
+            parts.store,
+            self.fences,
+            self.leases,
+            parts.upstream,
+            parts.clock,
+            parts.rules,
+            self.jobs.completed,
+            self.jobs.sealed,
         )
         self.telemetry.registry.register(JobMetrics(self.jobs, self.completions))
         self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)

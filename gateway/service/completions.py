@@ -43,8 +43,10 @@ class Completions:
         clock: Clock,
         rules: Ruleset,
         done: Callable[[FencingKey], None],
+        sealed: Callable[[FencingKey, Token], None],
     ) -> None:
-        """`done` is told of each key that has been completed."""
+        """`done` is told of each key that has been completed, `sealed` of a token that somebody else has sealed at the
+        very moment at which it was to complete: of that end nobody has been told, since this one was coming."""
         self._store = store
         self._fences = fences
         self._leases = leases
@@ -52,6 +54,7 @@ class Completions:
         self._clock = clock
         self._rules = rules
         self._done = done
+        self._sealed = sealed
         self._turns = Turns()
         self.completed = 0
         """How many jobs this process has recorded as done."""
@@ -89,6 +92,9 @@ class Completions:
                     self.completed += 1
                     self._done(key)
                     return change.job
+                if not change.fence.completed_token:
+                    self._sealed(key, token)
+                    await self._take_note(key, token, request_id)  # which refuses it
             return await self._recorded(key, token)
 
     async def _take_note(self, key: FencingKey, token: Token, request_id: str) -> None:

@@ -232,8 +232,7 @@ class Jobs:
             await self._leases.end(key, token, seal)
         assert change is not None
         if not change.done or change.job is None:
-            # Sealed by somebody else at that very moment: nobody has been told of that end, since this one was coming.
-            self._ended(key, token, EventKind.SEALED)
+            self.sealed(key, token)
             raise NotDelivered(key, token)
         self._given_up(key, change.job, how)
         return change.job
@@ -257,6 +256,11 @@ class Jobs:
     def completed(self, key: FencingKey) -> None:
         """The job is done, by whatever way."""
         self._running.pop(key, None)
+
+    def sealed(self, key: FencingKey, token: Token) -> None:
+        """Somebody else has sealed the token at the very moment at which its holder ended it: nobody has been told of
+        that end, since this one was coming."""
+        self._ended(key, token, EventKind.SEALED)
 
     # --- again ------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from gateway.service.completions import Completions
 from gateway.service.leases import Leases
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
+from tests.service.job_desk import desk
 from tests.service.rig import refusal, rig
 from tests.virtual_time import run
 
@@ -23,7 +24,9 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         r = await rig()
         await r.put(1, b"A")
         leases = Leases(r.fences)
-        completions = Completions(r.store, r.fences, leases, r.upstream, r.writes.clock, r.rules, lambda key: None)
+        completions = Completions(
+            r.store, r.fences, leases, r.upstream, r.writes.clock, r.rules, lambda key: None, lambda key, token: None
+        )
         raise_floor = r.store.raise_floor
 
         async def failing(*asked: Any) -> Fence:
@@ -38,5 +41,30 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         assert job.completion.token == 2
         assert (await refusal(r.put(2, b"B"))).reason is Reason.SEALED
         assert (await refusal(r.put(1, b"A"))).reason is Reason.STALE_TOKEN
+
+    run(main())
+
+
+def test_a_job_completed_at_the_moment_at_which_its_token_is_sealed_comes_back() -> None:
+    """Found by simulation: the seal of an operator reaches the disk while the completion is recorded. Its worker is told
+    that his token is sealed, and not that it has completed the job; the job is delivered again."""
+
+    async def main() -> None:
+        d = await desk()
+        r = d.rig
+        completions = Completions(
+            d.store, d.fences, d.leases, r.upstream, d.clock, r.rules, d.jobs.completed, d.jobs.sealed
+        )
+        await d.submit("j")
+        assert await d.received() == ("j", 1, 1)
+        complete = d.store.jobs.complete
+
+        async def just_sealed(*asked: Any) -> Any:
+            await d.store.seal(J, 1)
+            return await complete(*asked)
+
+        d.store.jobs.complete = just_sealed  # type: ignore[method-assign]
+        assert (await refusal(completions.complete(J, Token(1)))).reason is Reason.SEALED
+        assert await d.received(wait_s=60) == ("j", 2, 2)
 
     run(main())

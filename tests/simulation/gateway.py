@@ -93,7 +93,14 @@ class Gateway:
         self.leases = Leases(self.rig.fences, LeaseTerms(lock_delay_s=self.chance.lock_delay_s))
         self.jobs = Jobs(self.leases, store, self.clock, QueueRules())  # type: ignore[arg-type]
         self.completions = Completions(
-            self.rig.store, self.rig.fences, self.leases, self._wire, self.clock, self.rig.rules, self.jobs.completed
+            self.rig.store,
+            self.rig.fences,
+            self.leases,
+            self._wire,
+            self.clock,
+            self.rig.rules,
+            self.jobs.completed,
+            self.jobs.sealed,
         )  # type: ignore[arg-type]
         await self.leases.start()
         await self._start_jobs()
