@@ -46,8 +46,8 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
 
 
 def test_a_job_completed_at_the_moment_at_which_its_token_is_sealed_comes_back() -> None:
-    """Found by simulation: the seal of an operator reaches the disk while the completion is recorded. Its worker is told
-    that his token is sealed, and not that it has completed the job; the job is delivered again."""
+    """Found by simulation: an operator's seal reaches the disk while the completion is recorded. Its worker is told so,
+    and not that the job has been completed; the job is delivered again."""
 
     async def main() -> None:
         d = await desk()
