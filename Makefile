@@ -7,6 +7,9 @@ SHELL := /bin/sh
 UV := UV_PYTHON_DOWNLOADS=never .uv/bin/uv
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# Side by side, a file to each process: most of the time of real processes is waiting.
+JOBS := 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
 REQUESTS := 2000
@@ -40,7 +43,7 @@ demo: .venv/run.stamp
 	$(BIN)/fencing-gateway demo
 
 test: .venv/dev.stamp
-	$(PYTEST) -m "not services and not long" tests
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not services and not long" tests
 
 test-long: .venv/dev.stamp
 	$(PYTEST) -m long tests
