@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.chaos.client import Answer
 from tests.chaos.proxy import Harm
 from tests.chaos.stage import Stage, done_within
 from tests.chaos.torment import start
+
+
+async def _held_up(stage: Stage, harm: Harm, value: str) -> asyncio.Future[Answer | None]:
+    """A write of 33 on its way, once the harm has come to it. One that the gateway cannot send now is sent again."""
+    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", harm)
+    harmed = asyncio.ensure_future(stage.once.done.wait())
+    while True:
+        write = asyncio.ensure_future(stage.put(33, value))
+        await asyncio.wait([write, harmed], return_when=asyncio.FIRST_COMPLETED)
+        if harmed.done():
+            return write
 
 
 async def _lands_late(stage: Stage, harm: Harm, between: Callable[[], Awaitable[object]] | None = None) -> None:
     """33 is sent and held up; somebody is told that 34 holds the job; then 33 lands, if anything still lets it."""
     await stage.check(33)
     await stage.look()
-    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", harm)
-    late = asyncio.ensure_future(stage.put(33, "late"))
-    await stage.once.done.wait()
-    await late
+    await (await _held_up(stage, harm, "late"))
     if between is not None:
         await between()
     check = asyncio.ensure_future(stage.check(34))
@@ -101,9 +110,7 @@ async def superseded(stage: Stage) -> None:
     """The gateway is stopped in the middle of its own commit of 33. The operator gives the bucket to a second gateway,
     through which 34 writes; then what the first has sent arrives, and it goes on."""
     await stage.put(32, "old")
-    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.DELAY_REQUEST)
-    stale = asyncio.ensure_future(stage.put(33, "stale"))
-    await stage.once.done.wait()
+    stale = await _held_up(stage, Harm.DELAY_REQUEST, "stale")
     stage.freeze()
     second = await stage.another()
     await stage.adopt(second)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from gateway.cli.guarantees import Holds, guarantees
+from gateway.cli.guarantees import Holds, Standing, guarantees
 from gateway.clock import SystemClock
 from gateway.config.load import load
 from gateway.upstream.client import UpstreamClient
@@ -106,7 +106,7 @@ class OtherStore(UpstreamContract, FencedContract):
 
     async def test_the_gateway_reports_what_is_lacking(self, report: Report, lacks: frozenset[str]) -> None:
         """What is documented of the store, and which guarantees are left with it; nothing is left in the bucket."""
-        told = guarantees(report, load(None, {}, {}))
+        told = guarantees(report, load(None, {}, {}), Standing(recorded=False))
         assert {g.name: g.holds for g in told if g.holds is not Holds.YES} == self.NOT_HELD
         assert report.left == ()
 
