@@ -49,7 +49,7 @@ test-long: .venv/dev.stamp
 	$(PYTEST) -m long tests
 
 test-services: .venv/dev.stamp .services/stamp
-	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) -m "services and not long" tests
+	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) $(SIDE_BY_SIDE) -m "services and not long" tests
 
 # atheris, whose wheels are for few Pythons on Linux alone, comes into an environment of its own.
 fuzz: .fuzz/stamp
