@@ -89,8 +89,7 @@ async def forgotten(stage: Stage) -> None:
 
 async def unanswered(stage: Stage) -> None:
     """The answer to a write that was applied is lost, and whoever looks for it is cut off."""
-    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.SWALLOW)
-    await stage.put(33, "unknown")
+    await (await _held_up(stage, Harm.SWALLOW, "unknown"))
     assert await stage.landed("unknown")
 
 
