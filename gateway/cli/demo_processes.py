@@ -109,7 +109,7 @@ class WorkerProcess:
             seen = await asyncio.to_thread(os.waitid, os.P_PID, pid, flags)
             if seen is not None and seen.si_code == os.CLD_STOPPED:
                 return
-        raise DemoFault(f"worker {self.name} ended before it could be frozen")
+        raise DemoFault(f"worker {self.name} had ended when it was to be sent SIGSTOP")
 
     def wake(self) -> None:
         """Raises `DemoFault` if it has ended."""
@@ -128,7 +128,7 @@ class WorkerProcess:
         try:
             self._process.send_signal(number)
         except ProcessLookupError:
-            raise DemoFault(f"worker {self.name} ended before it was sent {number.name}") from None
+            raise DemoFault(f"worker {self.name} had ended when it was to be sent {number.name}") from None
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
