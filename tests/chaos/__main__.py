@@ -76,7 +76,8 @@ def main() -> int:
         minutes = (time.monotonic() - began) / 60
         print(
             f"round {rounds}, seed {seed}, {minutes:.1f} min: {outcome.calls} calls and looks, "
-            f"{outcome.faults.total()} faults, {len(outcome.violations)} violations"
+            f"{outcome.faults.total()} faults, {len(outcome.violations)} violations",
+            flush=True,
         )
         if told:
             failed += 1
