@@ -173,6 +173,8 @@ class Fences:
                 live.gate.granted(granted.token)
                 self._learn(live, granted.fence)
                 self.on_progress(live.gate.key)
+            else:
+                granted = replace(granted, fence=await self._up_to_date(granted.fence))
         finally:
             self.unpin(live)
         return granted
@@ -184,15 +186,18 @@ class Fences:
 
     async def state(self, key: FencingKey) -> Fence:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
-        fence = await self._fence(key)
-        live = self._live.get(key)
-        if live is None:
-            return fence
-        gate = live.gate
-        if (fence.floor, fence.sealed_token) < (gate.floor, gate.sealed_token):
-            fence = await self._fence(key)  # it was read before what has been committed since
-        self._catch_up(live, fence)
-        return replace(fence, completed_floor=gate.completed_floor)
+        return await self._up_to_date(await self._fence(key))
+
+    async def _up_to_date(self, fence: Fence) -> Fence:
+        """The state of a key as it is now; `fence` may have been read before what has been committed since."""
+        key = FencingKey(fence.key)
+        while (live := self._live.get(key)) is not None:
+            gate = live.gate
+            if (fence.floor, fence.sealed_token) >= (gate.floor, gate.sealed_token):
+                self._catch_up(live, fence)
+                return replace(fence, completed_floor=gate.completed_floor)
+            fence = await self._fence(key)
+        return fence
 
     def _catch_up(self, live: LiveGate, fence: Fence) -> None:
         """Let the gate know what is durable: it is behind where the store has failed after it had done its part."""

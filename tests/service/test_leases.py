@@ -58,6 +58,37 @@ def test_a_grant_that_is_overtaken_before_it_is_known_here_stands_in_nobodys_way
     play(main())
 
 
+def test_a_refused_grant_that_is_told_late_brings_no_sealed_lease_back() -> None:
+    """Found by simulation (seed 4002682): the store refuses a grant, because the key is held; before its answer comes,
+    an operator seals the token. The state of before must not be taken for that of now: its holder has lost it, and the
+    next one is granted the key."""
+
+    async def main() -> None:
+        earlier = await desk()
+        assert (await earlier.acquire()).token == 1
+        d = await desk(store=earlier.store)
+        refused_there, free = asyncio.Event(), asyncio.Event()
+        grant = d.store.grant
+
+        async def slow(*wanted: Any) -> Granted:
+            d.store.grant = grant
+            answer = await grant(*wanted)
+            refused_there.set()
+            await free.wait()
+            return answer
+
+        d.store.grant = slow
+        asked = asyncio.create_task(d.acquire("B", wait_s=60))
+        await refused_there.wait()
+        await d.rig.fences.seal(J, Token(1), Event("j", EventKind.SEALED, 1, 1))
+        free.set()
+        await asyncio.sleep(1)
+        assert isinstance(await refused(d.leases.renew(J, Token(1))), Lost)
+        assert asked.done() and (await asked).token == 2
+
+    play(main())
+
+
 def test_a_grant_whose_store_failed_after_it_is_found_when_it_is_asked_for_again() -> None:
     """Found by simulation: the gate did not know the token, and held it for one that no lease has issued."""
 
