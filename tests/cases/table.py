@@ -15,7 +15,7 @@ KEYS_AND_PATHS: Rows = {
         " test_keys_and_paths::test_odd_keys_as_at_the_store"
     ),
     "the signature covers escapes as sent": (
-        "s3/test_sigv4::test_spellings_of_one_target s3/test_sigv4::test_targets_that_differ"
+        "s3/test_sigv4_canonical::test_spellings_of_one_target s3/test_sigv4_canonical::test_targets_that_differ"
         " s3/test_sigv4::test_botocore_signed_headers"
     ),
     "virtual-host style PUT //foo": (
@@ -46,18 +46,18 @@ KEYS_AND_PATHS: Rows = {
 SIGNATURE: Rows = {
     "x-amz-meta-d: a  b": (
         "test_signature::test_a_value_is_kept_as_it_was_sent test_signature::test_metadata_as_at_the_store"
-        " s3/test_sigv4::test_canonical_values"
+        " s3/test_sigv4_canonical::test_canonical_values"
     ),
     "two x-amz-meta-a lines join with a comma": (
         "test_signature::test_a_value_is_kept_as_it_was_sent s3/test_forward::test_doubles_are_joined"
     ),
     "GET /b/k?x, ?prefix=a%20b&delimiter=%2F": (
         "test_signature::test_a_query_signs_in_its_canonical_form_and_goes_on_as_it_came"
-        " s3/test_sigv4::test_sorting_is_by_encoded_name"
+        " s3/test_sigv4_canonical::test_sorting_is_by_encoded_name"
     ),
     "a URL signed for host, used with host:80; X-Forwarded-Port": (
-        "test_signature::test_a_default_port_and_what_proxies_say_change_nothing s3/test_sigv4::test_default_port"
-        " s3/test_sigv4::test_other_port"
+        "test_signature::test_a_default_port_and_what_proxies_say_change_nothing"
+        " s3/test_sigv4_canonical::test_default_port s3/test_sigv4_canonical::test_other_port"
     ),
     "SignedHeaders with accept-encoding": "test_signature::test_a_signed_accept_encoding_arrives_as_signed",
     "transfer-encoding among SignedHeaders": "test_signature::test_signed_headers_of_the_hop",
@@ -76,7 +76,7 @@ SIGNATURE: Rows = {
     ),
     "X-Amz-Expires=1 after 2 s, 604801, 604800 and 16 minutes old": (
         "test_signature::test_a_presigned_url_of_one_second server/test_clients::test_a_presigned_url_that_is_not_good"
-        " server/test_clients::test_a_presigned_url_lives_for_a_week s3/test_sigv4::test_presigned_for_a_week"
+        " server/test_clients::test_a_presigned_url_lives_for_a_week s3/test_sigv4_refusals::test_presigned_for_a_week"
     ),
     "16 minutes off: RequestTimeTooSkewed with ServerTime": (
         "test_signature::test_any_request_whose_clock_is_off test_signature::test_a_skewed_upload_is_not_read"
