@@ -50,7 +50,7 @@ class Session:
     client: str
     """The access key of the client whose rights its bearer has; printable ASCII, at most 128 characters."""
     expires_at: int
-    """Seconds since the epoch."""
+    """Seconds since the epoch; from then on they are good only while the lease lasts."""
 
 
 class SessionKeys:
@@ -113,12 +113,6 @@ class _SealingKey:
     def credentials(self, access_key: str, sealed: bytes) -> Credentials:
         secret = self._cipher.mac(access_key.encode() + sealed)[:30]
         return Credentials(access_key, _encoded(secret), _encoded(sealed))
-
-
-def refuse_expired(session: Session, access_key: str, now: float) -> None:
-    """Raises `S3Error` (ExpiredToken) once the session's time is over; SDKs then ask for new credentials."""
-    if now >= session.expires_at:
-        raise S3Error("ExpiredToken", "The provided token has expired.", AWSAccessKeyId=access_key)
 
 
 def bound_claim(said: Claimed, session: Session) -> Claimed:

@@ -179,7 +179,9 @@ class Gateway:
         self.readiness = Readiness(self._ask_upstream)
         self.handler = S3Handler(
             Services(
-                clients=Clients(parts.clients, parts.sessions, anonymous_read=parts.anonymous_read),
+                clients=Clients(
+                    parts.clients, parts.sessions, lasts=self.leases.lasts, anonymous_read=parts.anonymous_read
+                ),
                 rules=parts.rules,
                 writes=self.writes,
                 uploads=self.uploads,

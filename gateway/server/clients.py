@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gateway.core.errors import Reason, Refused
-from gateway.core.keys import FencingKey
+from gateway.core.keys import FencingKey, Token
 from gateway.s3.claim import Claim, parse_claim
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
-from gateway.s3.session import ACCESS_KEY_PREFIX, Session, refuse_expired
+from gateway.s3.session import ACCESS_KEY_PREFIX, Session
 from gateway.s3.sigv4 import Credentials, verify
 from gateway.server.sessions import Sessions
 
@@ -39,6 +39,8 @@ class Caller:
     signing_key: bytes = b""
     session: Session | None = None
     """What his credentials are bound to, if they are a lease's; the client is the one that they were issued for."""
+    past_end: bool = False
+    """The credentials have had their time: they are good only while their lease lasts (`Clients.require_lease`)."""
 
     @property
     def name(self) -> str:
@@ -46,16 +48,29 @@ class Caller:
 
 
 ANONYMOUS = Caller()
+Lasts = Callable[[FencingKey, Token], Awaitable[bool]]
+"""`Leases.lasts`."""
+
+
+async def none_lasts(key: FencingKey, token: Token) -> bool:
+    """Where there are no leases."""
+    return False
 
 
 class Clients:
     """The clients by access key, and the bearers of what has been issued in their name."""
 
     def __init__(
-        self, clients: Iterable[Client], sessions: Sessions | None = None, *, anonymous_read: bool = False
+        self,
+        clients: Iterable[Client],
+        sessions: Sessions | None = None,
+        *,
+        lasts: Lasts = none_lasts,
+        anonymous_read: bool = False,
     ) -> None:
         self._clients = {client.credentials.access_key: client for client in clients}
         self._sessions = sessions or Sessions()
+        self._lasts = lasts
         self._anonymous_read = anonymous_read
 
     def authenticate(self, head: RequestHead, now: float) -> Caller:
@@ -77,9 +92,8 @@ class Clients:
         return Caller(client, claim, verify(head, claim, client.credentials, now))
 
     def _bearer(self, head: RequestHead, claim: Claim, session_token: str, now: float) -> Caller:
-        """Who signs with a lease's credentials. Raises `S3Error`: InvalidToken, ExpiredToken, and as `verify` does."""
+        """Who signs with a lease's credentials. Raises `S3Error`: InvalidToken, and as `verify` does."""
         session, credentials = self._sessions.open(claim.access_key, session_token)
-        refuse_expired(session, claim.access_key, now)
         client = self._clients.get(session.client)
         if client is None:
             raise S3Error(
@@ -87,7 +101,22 @@ class Clients:
                 "The client that these credentials were issued for is no longer configured.",
                 AWSAccessKeyId=claim.access_key,
             )
-        return Caller(client, claim, verify(head, claim, credentials, now), session)
+        return Caller(client, claim, verify(head, claim, credentials, now), session, now >= session.expires_at)
+
+    async def require_lease(self, caller: Caller) -> None:
+        """Whether the lease lasts that the caller's credentials are bound to; it is asked of those past their end. So
+        they serve a program that works for longer than their time, and has no way to get others. Raises `S3Error`
+        (ExpiredToken: SDKs that can ask for new ones then do), `TryAgain`."""
+        assert caller.claim is not None
+        assert caller.session is not None
+        key, token = caller.session.key, caller.session.token
+        if not await self._lasts(key, token):
+            raise S3Error(
+                "ExpiredToken",
+                f"The provided token has expired, and the lease that it was given for does not last: token {token} of "
+                f"{key!r}.",
+                AWSAccessKeyId=caller.claim.access_key,
+            )
 
     def authorise(self, caller: Caller, operation: Operation, buckets: Iterable[str]) -> None:
         """Whether the caller may do this in these buckets. Raises `S3Error` (AccessDenied)."""

@@ -122,6 +122,8 @@ class S3Handler:
         record.bucket, record.object = head.bucket, head.key
         call.caller = services.clients.authenticate(head, services.clock.wall())
         record.client = call.caller.name
+        if call.caller.past_end:
+            await services.clients.require_lease(call.caller)
         call.operation = operation = recognise(head)
         record.operation = operation.name
         services.clients.authorise(call.caller, operation, call.buckets(operation))

@@ -359,6 +359,11 @@ class Leases:
                     self._holdings.see(line, fence)
             return None if line.held is None else self._lease(line.held, self._clock.monotonic())
 
+    async def lasts(self, key: FencingKey, token: Token) -> bool:
+        """Whether that lease is held and has not run out; one that has may still be renewed. Raises `TryAgain`."""
+        lease = await self.lease_of(key)
+        return lease is not None and lease.token == token and lease.expires_in_s > 0
+
     async def listed(self, after: str | None, limit: int, prefix: str = "") -> list[Lease]:
         """All leases that are held, by key. Raises `StoreUnavailable`."""
         leases, now = [], self._clock.monotonic()

@@ -13,7 +13,7 @@ from gateway.core.errors import Malformed, Reason
 from gateway.core.keys import MAX_TOKEN, FencingKey, Token
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
-from gateway.s3.session import Session, SessionKeys, bound_claim, refuse_expired
+from gateway.s3.session import Session, SessionKeys, bound_claim
 from gateway.s3.sigv4 import Credentials
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -150,14 +150,6 @@ def test_what_is_no_key(keys: list[bytes]) -> None:
     """None at all, or one of another length."""
     with pytest.raises(ValueError, match="32 bytes"):
         SessionKeys(keys)
-
-
-def test_the_end_of_a_session() -> None:
-    """Good up to the second before; SDKs know the code."""
-    refuse_expired(SESSION, ISSUED.access_key, SESSION.expires_at - 0.001)
-    with pytest.raises(S3Error) as caught:
-        refuse_expired(SESSION, ISSUED.access_key, SESSION.expires_at)
-    assert (caught.value.code, caught.value.status) == ("ExpiredToken", 400)
 
 
 @pytest.mark.parametrize(

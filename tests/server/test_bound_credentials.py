@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
@@ -311,6 +312,42 @@ async def test_they_expire_while_the_gateway_runs(rig: Rig) -> None:
     rig.clock.ahead_s = 301
     assert (await rig.say(url + b"x")).code == "ExpiredToken"
     assert (await rig.ask("GET", "/b/renders/7/a", credentials=pair, now=time.time() + 301)).code == "ExpiredToken"
+
+
+HELD = FencingKey("7")
+
+
+async def test_they_outlast_their_time_while_the_lease_is_held(rig: Rig) -> None:
+    """A program that works for longer than they are good, and cannot get others, goes on to the end of its lease:
+    writes and reads, and URLs that it has presigned. Not for a moment longer, and no other lease of the key helps."""
+    leases = rig.gateway.leases
+    lease = await leases.acquire(HELD, "A", 60)
+    pair, forged = bound(token=lease.token, lives_s=-60), bound(token=lease.token, lives_s=-60, sessions=Sessions())
+    put_it, get_it = presigned("PUT", "/b/renders/7/a", pair, 1) + b"x", presigned("GET", "/b/renders/7/a", pair)
+    for answer in (await put(rig, "/b/renders/7/a", pair), await rig.say(put_it), await rig.say(get_it)):
+        assert answer.status == 200
+    assert (await put(rig, "/b/renders/7/a", bound(lives_s=-60))).code == "ExpiredToken"  # of token 34
+    assert (await put(rig, "/b/renders/7/a", forged)).code == "InvalidToken"
+    assert (await put(rig, "/b/renders/8/a", pair)).header("x-fencing-reason") == "KeyMismatch"
+
+    await leases.release(HELD, lease.token)
+    answer = await put(rig, "/b/renders/7/a", pair)
+    assert (answer.code, f"token {lease.token} of '7'" in answer.xml["Message"]) == ("ExpiredToken", True)
+    await leases.acquire(HELD, "B", 60)
+    for answer in (await rig.say(put_it), await rig.say(get_it)):
+        assert answer.code == "ExpiredToken"
+    assert rig.stored("renders/7/a") is not None
+
+
+async def test_they_end_with_a_lease_that_runs_out(rig: Rig) -> None:
+    """The lease of a worker that has died keeps nothing alive, though nobody has taken it over; renewed, it does."""
+    lease = await rig.gateway.leases.acquire(HELD, "A", 0.001)
+    pair = bound(token=lease.token, lives_s=-60)
+    while await rig.gateway.leases.lasts(HELD, lease.token):
+        await asyncio.sleep(0.001)
+    assert (await put(rig, "/b/renders/7/a", pair)).code == "ExpiredToken"
+    await rig.gateway.leases.renew(HELD, lease.token, ttl_s=60)
+    assert (await put(rig, "/b/renders/7/a", pair)).status == 200
 
 
 # --- the client's rights

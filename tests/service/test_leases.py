@@ -84,7 +84,8 @@ def test_a_refused_grant_that_is_told_late_brings_no_sealed_lease_back() -> None
         free.set()
         await asyncio.sleep(1)
         assert isinstance(await refused(d.leases.renew(J, Token(1))), Lost)
-        assert asked.done() and (await asked).token == 2
+        assert asked.done()
+        assert (await asked).token == 2
 
     play(main())
 
@@ -358,6 +359,30 @@ def test_expiry_is_told_once() -> None:
         assert d.leases.counts["expired"] == 2
         assert d.leases.held == 0  # in memory: the store alone knows it
         assert isinstance(await d.leases.lease_of(J), Lease)
+
+    play(main())
+
+
+def test_a_lease_lasts_while_it_is_held() -> None:
+    """Not once it has run out, though it may still be renewed, and then lasts again; another's token has none; nor has
+    one that is given up."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+        other = Token(lease.token + 1)
+        assert await d.leases.lasts(J, lease.token)
+        assert not await d.leases.lasts(J, other)
+        await later(100)
+        assert not await d.leases.lasts(J, lease.token)
+        await d.leases.renew(J, lease.token)
+        assert await d.leases.lasts(J, lease.token)
+        await later(100)
+        await d.acquire("B")
+        assert not await d.leases.lasts(J, lease.token)
+        assert await d.leases.lasts(J, other)
+        await d.leases.release(J, other)
+        assert not await d.leases.lasts(J, other)
 
     play(main())
 
