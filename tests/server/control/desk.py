@@ -36,6 +36,7 @@ JOB = "/v1/leases/job-1"
 LEASE_ASKED = {"holder": "A", "ttl_s": 30}
 JOBS, RECEIVE = "/v1/queues/q/jobs", "/v1/queues/q/receive"
 JOBS_ASKED = {"holder": "A", "visibility_s": 30}
+WHY = {"reason": "try again"}
 
 
 @dataclass
