@@ -153,7 +153,7 @@ READS_AND_CONDITIONS: Rows = {
         "test_reads_and_conditions::test_a_clients_own_condition_means_what_it_means_on_s3"
         " test_reads_and_conditions::test_conditional_writes_as_at_the_store"
         " test_reads_and_conditions::test_a_stale_token_is_told_before_the_condition"
-        " service/test_conditions::test_the_head_is_judged_before_the_clients_own_condition"
+        " service/test_clients_conditions::test_the_head_is_judged_before_the_clients_own_condition"
     ),
 }
 

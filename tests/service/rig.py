@@ -190,6 +190,12 @@ class Rig:
     async def delete(self, token: int, key: str = JOB, **options: object) -> Result:
         return await self.writes.fenced(self.write("DELETE", key, token, None, **options))
 
+    async def copy(self, token: int, key: str, source: str = f"{BUCKET}/{JOB}", **headers: str) -> Result:
+        """A copy of `source` to `key`, of token 0 without one. `headers` by their names with underscores."""
+        fields = [("x-amz-copy-source", source), *((n.replace("_", "-"), v) for n, v in headers.items())]
+        write = self.write("PUT", key, token, None, headers=fields)
+        return await (self.writes.fenced(write) if token else self.writes.unfenced(write))
+
     async def create(self, token: int, key: str = JOB, **options: object) -> str:
         """Begin a multipart upload; answers its id."""
         result = await self.uploads.create(self.write("POST", key, token, None, query="?uploads", **options))

@@ -8,26 +8,10 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.errors import Reason
-from gateway.s3.errors import S3Error
-from gateway.s3.fencing import object_metadata
-from gateway.service.waits import Timing
 from gateway.upstream.memory import MemoryResponse
-from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, refusal, rig, rule
+from tests.service.rig import DEAF, HONEST, JOB, Fault, Payload, refusal, rig
+from tests.service.sent import conditions, elsewhere
 from tests.virtual_time import run
-
-
-def conditions(r) -> list[tuple[str, str]]:
-    """The preconditions that went upstream, in order."""
-    return [(n, v) for request in r.upstream.sent for n, v in request.headers if n in ("if-match", "if-none-match")]
-
-
-async def elsewhere(r, token: int, data: bytes, key: str = JOB, fence_key: str = "j") -> None:
-    """Another gateway, or one with a database that is lost, writes the object."""
-    write = r.write("PUT", key, token, None)
-    from gateway.upstream.base import UpstreamRequest
-
-    headers = object_metadata(fence_key, token, f"elsewhere{token}") if token else ()
-    r.upstream.apply(UpstreamRequest("PUT", BUCKET, write.head.raw_key, "", headers), data)
 
 
 def test_a_new_object_costs_one_request_and_an_overwrite_is_conditioned_on_the_last_state() -> None:
@@ -239,39 +223,14 @@ def test_without_conditions_nothing_is_conditioned() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        ((("if-none-match", "*"),), "PreconditionFailed"),
-        ((("if-match", '"0123456789abcdef0123456789abcdef"'),), "PreconditionFailed"),
-        ((("if-match", 'W/"7fc56270e7a70fa81a5935b72eacbe29"'),), "PreconditionFailed"),
-        ((("if-none-match", '"0123456789abcdef0123456789abcdef"'),), "NotImplemented"),
-        ((("if-match", '"x"'), ("if-none-match", "*")), "NotImplemented"),
-    ],
-)
-def test_the_clients_own_condition_keeps_its_meaning(headers, code) -> None:
-    """S3's own answer, without a fencing reason; the object stays."""
+def test_where_conditions_are_required_and_not_proved_nothing_is_sent() -> None:
+    """`conditional = "require"`: 503 before the write."""
 
     async def main() -> None:
-        r = await rig()
-        await r.put(33, b"A")
-        with pytest.raises(S3Error) as caught:
-            await r.put(33, b"A2", headers=headers)
-        assert caught.value.code == code
-        assert r.data() == b"A"
-
-    run(main())
-
-
-def test_the_head_is_judged_before_the_clients_own_condition() -> None:
-    """G4: If-Match on the very ETag that a higher token wrote is stale all the same."""
-
-    async def main() -> None:
-        r = await rig()
-        await elsewhere(r, 34, b"B")
-        error = await refusal(r.put(33, b"A", headers=(("if-match", r.object().etag),)))
-        assert error.reason is Reason.STALE_TOKEN
-        assert r.data() == b"B"
+        r = await rig(capabilities=DEAF)
+        r.writes.conditions._require = True
+        assert (await refusal(r.put(33, b"A"))).reason is Reason.UPSTREAM_UNAVAILABLE
+        assert r.upstream.sent == []
 
     run(main())
 
@@ -324,20 +283,6 @@ def test_a_412_to_a_look_that_demands_nothing_is_no_object() -> None:
     run(main())
 
 
-def test_the_clients_own_condition_can_hold() -> None:
-    """If-Match on the present ETag and If-None-Match on an absent object write."""
-
-    async def main() -> None:
-        r = await rig()
-        assert (await r.put(33, b"A", headers=(("if-none-match", "*"),))).status == 200
-        assert (await r.put(33, b"A2", headers=(("if-match", r.object().etag),))).status == 200
-        several = f'"another", {r.object().etag}'
-        assert (await r.put(33, b"A3", headers=(("if-match", several),))).status == 200
-        assert r.data() == b"A3"
-
-    run(main())
-
-
 def test_a_late_landing_does_not_replace_what_came_after() -> None:
     """G3: what was sent before the doubt is conditioned on a state that has gone."""
 
@@ -349,143 +294,5 @@ def test_a_late_landing_does_not_replace_what_came_after() -> None:
         await r.put(33, b"A3")
         r.upstream.land()
         assert r.data() == b"A3"
-
-    run(main())
-
-
-# --- whose object it is
-
-
-def test_without_a_rule_an_object_belongs_to_the_key_that_wrote_it() -> None:
-    """R9: another key is a mismatch; none, with a token, is a mismatch; none without is told that one is required."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None))
-        await r.put(5, b"K", key="o", fence_key="K")
-        assert (await refusal(r.put(6, b"M", key="o", fence_key="M"))).reason is Reason.KEY_MISMATCH
-        assert (await refusal(r.put(6, b"x", key="o"))).reason is Reason.KEY_MISMATCH
-        assert (await refusal(r.put(0, b"x", key="o"))).reason is Reason.TOKEN_REQUIRED
-        assert r.data("o") == b"K"
-        assert (await r.put(6, b"K2", key="o", fence_key="K")).status == 200
-
-    run(main())
-
-
-def test_the_object_itself_says_whose_it_is() -> None:
-    """R9: the store knows nothing, the metadata does."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None))
-        await elsewhere(r, 5, b"K", key="o", fence_key="K")
-        assert (await refusal(r.put(6, b"M", key="o", fence_key="M"))).reason is Reason.KEY_MISMATCH
-        assert r.data("o") == b"K"
-
-    run(main())
-
-
-@pytest.mark.parametrize("size", [10, 100], ids=["at hand", "streamed"])
-def test_a_refused_key_is_refused_again(size) -> None:
-    """R9, of the same kind: what the first refusal has seen does not become the second write's condition."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None))
-        await elsewhere(r, 5, b"K", key="o", fence_key="K")
-        for _ in range(2):
-            error = await refusal(r.put(6, b"M" * size, key="o", fence_key="M"))
-            assert error.reason is Reason.KEY_MISMATCH
-            assert r.data("o") == b"K"
-
-    run(main())
-
-
-def test_what_another_key_has_seen_of_a_higher_token_is_no_condition() -> None:
-    """G4 under `rekey`, of the same kind: the head that M has looked at bears K's 9; K's 5 does not replace it."""
-
-    async def main() -> None:
-        r = await rig(rule("**", None, rekey=True))
-        await elsewhere(r, 9, b"K", key="o", fence_key="K")
-        r.upstream.faults.append(Fault.REFUSED_403)
-        assert (await r.delete(1, key="o", fence_key="M")).status == 403
-        assert (await refusal(r.put(5, b"old", key="o", fence_key="K"))).reason is Reason.STALE_TOKEN
-        assert r.data("o") == b"K"
-
-    run(main())
-
-
-def test_rekey_lets_an_object_move() -> None:
-    """R9: with `rekey` the next key takes the object over, and then it is its own."""
-
-    async def main() -> None:
-        r = await rig(rule("**", None, rekey=True))
-        await r.put(5, b"K", key="o", fence_key="K")
-        assert (await r.put(1, b"M", key="o", fence_key="M")).status == 200
-        assert r.data("o") == b"M"
-        assert await r.store.owner(BUCKET, "o") == "M"
-
-    run(main())
-
-
-def test_a_move_waits_for_the_other_keys_unsettled_send() -> None:
-    """R9: K's send on the object is in doubt; M's waits, is told to come again, and passes when it is settled."""
-
-    async def main() -> None:
-        r = await rig(rule("**", None, rekey=True))
-        r.upstream.faults = [Fault.LOST_DROPPED]
-        await refusal(r.put(5, b"K", key="o", fence_key="K"))
-        error = await refusal(r.put(1, b"M", key="o", fence_key="M"))
-        assert error.reason is Reason.HANDOVER_PENDING
-        assert r.data("o") is None
-        assert (await r.put(1, b"M", key="o", fence_key="M")).status == 200
-
-    run(main())
-
-
-def test_who_waits_for_another_key_is_told_which() -> None:
-    """R9: an operator finds the send in doubt by it, and can settle it there."""
-
-    async def main() -> None:
-        r = await rig(rule("loose/**", None, rekey=True), timing=Timing(handover_wait_s=0.1), capabilities=DEAF)
-        r.upstream.faults = [Fault.LOST_DROPPED]
-        await refusal(r.put(5, b"K", "loose/o", fence_key="k"))
-        error = await refusal(r.put(1, b"M", "loose/o", fence_key="m"))
-        assert error.reason is Reason.HANDOVER_PENDING
-        assert "A write of 'k' on this object" in error.message
-        assert len(await r.fences.settle("k", None, "the store was wiped")) == 1
-        assert (await r.put(1, b"M", "loose/o", fence_key="m")).status == 200
-
-    run(main())
-
-
-def test_of_two_keys_that_claim_at_once_one_is_refused() -> None:
-    """R9 also where the upstream honours no condition: K and M meet on an unowned object."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None), capabilities=DEAF)
-        r.upstream.faults = [Fault.SILENT]
-        tasks = [asyncio.create_task(r.put(5, key.encode(), key="o", fence_key=key)) for key in ("K", "M")]
-        await r.upstream.reached.wait()
-        await asyncio.sleep(0)
-        r.upstream.silent.set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        refused = [result for result in results if isinstance(result, Exception)]
-        assert [error.reason for error in refused] == [Reason.KEY_MISMATCH]
-        assert len(r.upstream.sent) == 1
-
-    run(main())
-
-
-def test_after_a_crash_an_object_that_may_move_waits() -> None:
-    """R9: M would take the object over, and K's doubt from before the crash is known to nobody."""
-
-    async def main() -> None:
-        r = await rig(rule("**", None, rekey=True))
-        await r.put(1, b"M", key="other", fence_key="M")
-        r.upstream.faults = [Fault.LOST_LATE]
-        await refusal(r.put(5, b"K", key="o", fence_key="K"))
-        await r.store.stop(clean=False)
-        r = await rig(rule("**", None, rekey=True), store=r.store, upstream=r.upstream)
-        assert (await refusal(r.put(1, b"M", key="o", fence_key="M"))).reason is Reason.HANDOVER_PENDING
-        await asyncio.sleep(30)
-        assert (await r.put(1, b"M", key="o", fence_key="M")).status == 200
 
     run(main())

@@ -19,12 +19,6 @@ from tests.virtual_time import run
 CUSTOM = (("x-amz-meta-colour", "blue"), ("content-type", "video/mp4"), ("cache-control", "no-store"))
 
 
-async def copy(r, token: int, key: str, source: str = f"{BUCKET}/{JOB}", **headers: str):
-    fields = [("x-amz-copy-source", source), *((n.replace("_", "-"), v) for n, v in headers.items())]
-    write = r.write("PUT", key, token, None, headers=fields)
-    return await (r.writes.fenced(write) if token else r.writes.unfenced(write))
-
-
 def metadata(r, key: str) -> dict[str, str]:
     return dict(r.object(key).metadata)
 
@@ -36,7 +30,7 @@ def test_the_sources_metadata_comes_along_and_its_fence_does_not(token) -> None:
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A", headers=CUSTOM)
-        result = await copy(r, token, "renders/k/copy")
+        result = await r.copy(token, "renders/k/copy")
         assert result.status == 200
         found = metadata(r, "renders/k/copy")
         assert {n: found[n] for n, _ in CUSTOM} == dict(CUSTOM)
@@ -53,7 +47,7 @@ def test_metadata_that_the_client_sends_for_nothing_stays_out() -> None:
         r = await rig()
         await r.put(33, b"A", headers=CUSTOM)
         said = {"x_amz_meta_colour": "red", "x_amz_meta_other": "1", "content_type": "a/b", "expires": "0"}
-        assert (await copy(r, 7, "renders/k/copy", **said)).status == 200
+        assert (await r.copy(7, "renders/k/copy", **said)).status == 200
         found = metadata(r, "renders/k/copy")
         assert {n: v for n, v in found.items() if "fencing" not in n} == dict(CUSTOM)
 
@@ -75,7 +69,7 @@ def test_a_source_that_is_fenced_in_between_is_not_copied() -> None:
             return head
 
         r.upstream.read = reading_too_early
-        assert (await copy(r, 0, "renders/k/copy")).status == 412
+        assert (await r.copy(0, "renders/k/copy")).status == 412
         assert r.data("renders/k/copy") is None
 
     run(main())
@@ -97,7 +91,7 @@ def test_a_source_whose_equal_bytes_are_fenced_in_between_leaves_its_fence_behin
             return head
 
         r.upstream.read = reading_too_early
-        assert (await copy(r, 0, "renders/k/copy")).status == 200
+        assert (await r.copy(0, "renders/k/copy")).status == 200
         assert metadata(r, "renders/k/copy") == dict(CUSTOM)
         assert (await r.put(1, b"K", key="renders/k/copy")).status == 200
 
@@ -119,7 +113,7 @@ def test_a_source_that_changes_in_between_is_not_copied() -> None:
             return head
 
         r.upstream.read = reading_too_early
-        assert (await refusal(copy(r, 7, "renders/k/copy"))).reason is Reason.STATE_MOVED
+        assert (await refusal(r.copy(7, "renders/k/copy"))).reason is Reason.STATE_MOVED
         assert r.data("renders/k/copy") is None
 
     run(main())
@@ -132,9 +126,9 @@ def test_the_clients_own_condition_on_the_source_keeps_its_meaning() -> None:
         r = await rig()
         await r.put(33, b"A")
         etag = r.object().etag
-        await copy(r, 7, "renders/k/copy", x_amz_copy_source_if_match=etag)
+        await r.copy(7, "renders/k/copy", x_amz_copy_source_if_match=etag)
         with pytest.raises(S3Error) as caught:
-            await copy(r, 7, "renders/k/copy", x_amz_copy_source_if_match='"another"')
+            await r.copy(7, "renders/k/copy", x_amz_copy_source_if_match='"another"')
         assert caught.value.code == "PreconditionFailed"
 
     run(main())
@@ -147,7 +141,7 @@ def test_a_stale_copy_is_refused_by_its_destination() -> None:
         r = await rig()
         await r.put(33, b"A")
         await r.put(9, b"K", key="renders/k/copy")
-        assert (await refusal(copy(r, 8, "renders/k/copy"))).reason is Reason.STALE_TOKEN
+        assert (await refusal(r.copy(8, "renders/k/copy"))).reason is Reason.STALE_TOKEN
         assert r.data("renders/k/copy") == b"K"
 
     run(main())
@@ -160,7 +154,7 @@ def test_a_200_without_an_outcome_leaves_a_copy_in_doubt() -> None:
         r = await rig()
         await r.put(33, b"A")
         r.upstream.faults = [Fault.EMPTY_200]
-        assert (await refusal(copy(r, 7, "renders/k/copy"))).reason is Reason.IN_DOUBT
+        assert (await refusal(r.copy(7, "renders/k/copy"))).reason is Reason.IN_DOUBT
         assert r.fences.unsettled("k")
 
     run(main())
@@ -173,7 +167,7 @@ def test_replaced_metadata_is_the_clients() -> None:
         r = await rig()
         await r.put(33, b"A", headers=CUSTOM)
         fields = {"x_amz_metadata_directive": "REPLACE", "x_amz_meta_colour": "red"}
-        await copy(r, 7, "renders/k/copy", **fields)
+        await r.copy(7, "renders/k/copy", **fields)
         found = metadata(r, "renders/k/copy")
         assert found["x-amz-meta-colour"] == "red"
         assert "cache-control" not in found
@@ -189,9 +183,9 @@ def test_copying_onto_itself_must_change_something() -> None:
         await r.put(33, b"A")
         for said in ({}, {"x_amz_tagging_directive": "COPY"}):
             with pytest.raises(S3Error) as caught:
-                await copy(r, 33, JOB, **said)
+                await r.copy(33, JOB, **said)
             assert caught.value.code == "InvalidRequest"
-        assert (await copy(r, 33, JOB, x_amz_tagging_directive="REPLACE")).status == 200
+        assert (await r.copy(33, JOB, x_amz_tagging_directive="REPLACE")).status == 200
 
     run(main())
 
@@ -203,7 +197,7 @@ def test_an_absent_source_is_no_such_key(key) -> None:
     async def main() -> None:
         r = await rig()
         with pytest.raises(S3Error) as caught:
-            await copy(r, 7, key)
+            await r.copy(7, key)
         assert caught.value.code == "NoSuchKey"
 
     run(main())
@@ -224,7 +218,7 @@ def test_the_clients_demands_on_the_source_are_made_of_it() -> None:
         r.upstream.read = read
         demands = {"x_amz_copy_source_if_unmodified_since": "then", "x_amz_copy_source_if_match": '"e"'}
         with pytest.raises(S3Error) as caught:
-            await copy(r, 7, "renders/k/copy", **demands)
+            await r.copy(7, "renders/k/copy", **demands)
         assert caught.value.code == "PreconditionFailed"
         assert asked == [{"if-match": '"e"', "if-unmodified-since": "then"}]
 
@@ -254,7 +248,7 @@ def test_a_source_is_asked_for_as_a_target_can_say_it(source, target) -> None:
 
         r.upstream.read = read
         with pytest.raises(S3Error):
-            await copy(r, 7, "renders/k/copy", f"{BUCKET}/{source}")
+            await r.copy(7, "renders/k/copy", f"{BUCKET}/{source}")
         assert asked == [target]
 
     run(main())
@@ -278,7 +272,7 @@ def test_what_the_upstream_says_of_the_source_is_the_answer(there, source, deman
         if there:
             await r.put(7, b"B", key="renders/k/copy")
         sent = len(r.upstream.sent)
-        result = await copy(r, 7, "renders/k/copy", f"{BUCKET}/{source}", x_amz_metadata_directive="REPLACE", **demand)
+        result = await r.copy(7, "renders/k/copy", f"{BUCKET}/{source}", x_amz_metadata_directive="REPLACE", **demand)
         assert (result.status, result.code) == refused
         assert len(r.upstream.sent) == sent + 1
 
@@ -323,7 +317,7 @@ def test_a_copy_in_doubt_is_remembered_over_a_crash() -> None:
         await r.put(33, b"A")
         await r.put(7, b"K", key="renders/k/copy")
         r.upstream.faults = [Fault.LOST_LATE]
-        await refusal(copy(r, 7, "renders/k/copy"))
+        await refusal(r.copy(7, "renders/k/copy"))
         await r.store.stop(clean=False)
         r = await rig(capabilities=DEAF, store=r.store, upstream=r.upstream, timing=Timing(handover_wait_s=1000))
         _, seconds = await elapsed(r.put(34, b"J", key=JOB))
@@ -342,7 +336,7 @@ def test_a_settled_copy_leaves_no_mark() -> None:
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A")
-        await copy(r, 7, "renders/k/copy")
+        await r.copy(7, "renders/k/copy")
         await r.writes.close()
         assert await r.store.open_uploads(None, 10) == []
 

@@ -30,8 +30,7 @@ from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import Event, Fence
 from tests.service.rig import DEAF, JOB, Fault, Rig, refusal, rig
-from tests.service.test_conditions import elsewhere
-from tests.service.test_copies import copy
+from tests.service.sent import elsewhere
 from tests.simulation.rules_off import (
     completed_floor_runs_ahead,
     hand_over_not_awaited,
@@ -290,7 +289,7 @@ async def a_copy_leaves_the_sources_fence_behind() -> bool:
     """The copy of an object that another job's 40 wrote bears 40, and no longer belongs to the job that it is in."""
     r = await rig(capabilities=DEAF, timing=PATIENT)
     await r.put(40, b"A", "renders/other/out")
-    await copy(r, 33, JOB, "bkt/renders/other/out")
+    await r.copy(33, JOB, "bkt/renders/other/out")
     stored = r.object()
     assert stored is not None
     return [value for name, value in stored.metadata if name == "x-amz-meta-fencing-token"] != ["33"]

@@ -1,9 +1,8 @@
-"""R4, R5: what is sent again and what is not, in whose turn, under which nonce and which condition."""
+"""R4, R5: what is sent again and what is not, in whose turn, under which nonce, and what a lost answer leaves."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -13,44 +12,9 @@ from gateway.service.waits import Timing
 from gateway.service.writes import MAX_RESENDS
 from gateway.upstream.base import UpstreamLost
 from gateway.upstream.memory import MemoryResponse
-from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Fault, Payload, elapsed, refusal, rig, rule
-from tests.service.test_conditions import conditions, elsewhere
-from tests.service.test_copies import copy
+from tests.service.rig import BUCKET, DEAF, JOB, Fault, Payload, elapsed, refusal, rig
+from tests.service.sent import conditions, elsewhere, nonces, on_look, versions
 from tests.virtual_time import run
-
-
-def nonces(r) -> list[str]:
-    return [v for request in r.upstream.sent for n, v in request.headers if n == "x-amz-meta-fencing-nonce"]
-
-
-def on_look(r, change) -> None:
-    """Do something each time an object has been looked at, before its answer is known."""
-    read = r.upstream.read
-
-    async def reading(request, body=b""):
-        answer = await read(request, body)
-        if request.method == "HEAD":
-            await change()
-        return answer
-
-    r.upstream.read = reading
-
-
-def versions(r, *, objects: bool = True) -> None:
-    """The bucket keeps versions; `objects`: and its objects say so."""
-    read = r.upstream.read
-
-    async def reading(request, body=b""):
-        if request.raw_query == "versioning":
-            return MemoryResponse(
-                200, [], b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-            )
-        answer = await read(request, body)
-        if answer.status == 200 and objects:
-            answer.headers.append(("x-amz-version-id", "v1"))
-        return answer
-
-    r.upstream.read = reading
 
 
 def test_each_send_has_a_nonce_of_its_own() -> None:
@@ -314,91 +278,6 @@ def test_a_doubt_holds_nothing() -> None:
     run(main())
 
 
-# --- the client's own conditions
-
-
-def test_the_clients_if_match_on_nothing_is_404() -> None:
-    """S3's answer to a condition on an absent object."""
-
-    async def main() -> None:
-        r = await rig()
-        with pytest.raises(S3Error) as caught:
-            await r.put(33, b"A", headers=(("if-match", '"x"'),))
-        assert caught.value.code == "NoSuchKey"
-
-    run(main())
-
-
-def test_the_clients_condition_is_not_renewed_in_its_turn() -> None:
-    """S3's meaning: it named one state, another write of its token has replaced that, and it gets its 412."""
-
-    async def main() -> None:
-        r = await rig()
-        await r.put(33, b"A")
-        etag = r.object().etag
-        r.upstream.faults = [Fault.SILENT]
-        first = asyncio.create_task(r.put(33, b"A2"))
-        await asyncio.sleep(1)
-        second = asyncio.create_task(r.put(33, b"A3", headers=(("if-match", etag),)))
-        await asyncio.sleep(1)
-        r.upstream.silent.set()
-        await first
-        with pytest.raises(S3Error) as caught:
-            await second
-        assert caught.value.code == "PreconditionFailed"
-        assert r.data() == b"A2"
-
-    run(main())
-
-
-def test_the_clients_condition_is_not_sent_again_when_the_state_has_moved() -> None:
-    """The state moves after the gateway's own look: the failure is the client's answer."""
-
-    async def main() -> None:
-        r = await rig()
-        await r.put(33, b"A")
-        etag = r.object().etag
-
-        async def change() -> None:
-            await elsewhere(r, 33, b"other")
-
-        on_look(r, change)
-        with pytest.raises(S3Error) as caught:
-            await r.put(33, b"A2", headers=(("if-match", etag),))
-        assert caught.value.code == "PreconditionFailed"
-        assert r.data() == b"other"
-
-    run(main())
-
-
-def test_one_condition_goes_upstream() -> None:
-    """The client's own and the gateway's are one field, in the form that the upstream understands."""
-
-    async def main() -> None:
-        r = await rig(capabilities=replace(HONEST, bare_etag=True))
-        await r.put(33, b"A")
-        etag = r.object().etag
-        await r.put(33, b"A2", headers=(("if-match", etag),))
-        assert conditions(r)[1:] == [("if-match", etag.strip('"'))]
-
-    run(main())
-
-
-# --- what the upstream has proved
-
-
-def test_where_conditions_are_required_and_not_proved_nothing_is_sent() -> None:
-    """`conditional = "require"`: 503 before the write."""
-
-    async def main() -> None:
-        r = await rig(capabilities=DEAF)
-        r.writes.conditions._require = True
-        assert (await refusal(r.put(33, b"A"))).reason is Reason.UPSTREAM_UNAVAILABLE
-        assert r.upstream.sent == []
-
-    run(main())
-
-
 def test_a_verified_trailing_checksum_stays_on_the_object() -> None:
     """G5: what the client sent as a trailer goes upstream as a header."""
 
@@ -462,70 +341,8 @@ def test_a_copy_in_doubt_holds_the_hand_over_for_the_longer_timeout() -> None:
         r = await rig(capabilities=DEAF, timing=Timing(handover_wait_s=1000))
         await r.put(1, b"S", key="renders/s/o")
         r.upstream.faults = [Fault.LOST_DROPPED]
-        await refusal(copy(r, 33, JOB, source=f"{BUCKET}/renders/s/o"))
+        await refusal(r.copy(33, JOB, source=f"{BUCKET}/renders/s/o"))
         _, seconds = await elapsed(r.put(34, b"B"))
         assert seconds == pytest.approx(300, abs=0.1)
-
-    run(main())
-
-
-# --- whose object it is
-
-
-def test_a_rule_names_the_key_whatever_the_object_says() -> None:
-    """R9: an object that another key wrote moves under the rule's."""
-
-    async def main() -> None:
-        r = await rig()
-        await elsewhere(r, 5, b"K", fence_key="K")
-        assert (await r.put(1, Payload(b"x" * 100))).status == 200
-
-    run(main())
-
-
-@pytest.mark.parametrize("what", ["put", "tags"])
-def test_where_nothing_else_would_find_out_the_object_is_asked_whose_it_is(what) -> None:
-    """R9: no condition protects these writes, and the store knows nothing of the object."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None), capabilities=DEAF)
-        await elsewhere(r, 5, b"K", key="o", fence_key="K")
-        query = "?tagging" if what == "tags" else ""
-        assert (await refusal(r.put(6, b"M", key="o", fence_key="M", query=query))).reason is Reason.KEY_MISMATCH
-        assert r.upstream.sent == []
-
-    run(main())
-
-
-def test_a_write_without_token_neither_owns_nor_moves_an_object() -> None:
-    """R9: what nobody fenced it leaves unowned; what K owns it may not replace, not even where objects may move."""
-
-    async def main() -> None:
-        r = await rig(rule("**", None, rekey=True))
-        await r.put(0, b"plain", key="free")
-        assert await r.store.owner(BUCKET, "free") is None
-        await r.put(5, b"K", key="o", fence_key="K")
-        assert (await refusal(r.put(0, b"plain", key="o"))).reason is Reason.TOKEN_REQUIRED
-        assert r.data("o") == b"K"
-
-    run(main())
-
-
-def test_an_owner_that_appears_between_look_and_claim_is_found() -> None:
-    """R9: K has asked who owns the object, a gateway on the same database claims it for M, K's claim finds M."""
-
-    async def main() -> None:
-        r = await rig(rule("nothing", None), capabilities=DEAF)
-        owner = r.store.owner
-
-        async def slow_owner(bucket, object_key):
-            found = await owner(bucket, object_key)
-            if found is None:
-                await r.store.claim(BUCKET, "o", "M", instead_of=None)
-            return found
-
-        r.store.owner = slow_owner
-        assert (await refusal(r.put(5, b"K", key="o", fence_key="K"))).reason is Reason.KEY_MISMATCH
-        assert r.data("o") is None
 
     run(main())

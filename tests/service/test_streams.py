@@ -12,7 +12,7 @@ from gateway.s3.errors import S3Error
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryResponse
 from tests.service.rig import DEAF, JOB, FaultyUpstream, Payload, elapsed, refusal, rig, rule
-from tests.service.test_conditions import elsewhere
+from tests.service.sent import elsewhere
 from tests.virtual_time import run
 
 BODY = b"x" * 100

@@ -16,7 +16,6 @@ from gateway.service.values import Result
 from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamLost
 from tests.service.rig import BUCKET, DEAF, HONEST, JOB, FaultyUpstream, Payload, Rig, refusal, rig
-from tests.service.test_copies import copy
 from tests.virtual_time import run
 
 TIMING = Timing(
@@ -72,7 +71,7 @@ async def tag(r: Rig) -> Result:
 
 
 async def copy_it(r: Rig) -> Result:
-    return await copy(r, 33, JOB, f"{BUCKET}/renders/j/other")
+    return await r.copy(33, JOB, f"{BUCKET}/renders/j/other")
 
 
 async def delete_in_a_batch(r: Rig) -> Result:
