@@ -1,6 +1,6 @@
 """What every store promises of jobs (gateway/stores/job_base.py), a test for each promise.
 
-Used like `store_contract`, with its fixtures.
+Run as `tests.contract.stores` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.core.job import Completion, Job, JobState, Output, RetryPolicy
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.values import Event, EventKind, GrantWanted
-from tests.contract.store_contract import RULES, Clock, OpenStore
+from tests.contract.stores import RULES, Clock, OpenStore
 
 POLICY = RetryPolicy(max_attempts=2, backoff_s=10)
 NOW = 1_700_000_000.0

@@ -1,6 +1,6 @@
 """What every store promises of leases (gateway/stores/base.py), a test for each promise.
 
-Used like `store_contract`, with its fixtures.
+Run as `tests.contract.stores` says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.values import Event, EventKind, Fence, Grant, GrantWanted
-from tests.contract.store_contract import MAX, RULES, Clock, OpenStore
+from tests.contract.stores import MAX, RULES, Clock, OpenStore
 
 PER_GENERATION = 2**40
 

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.stores.base import Store
 from gateway.stores.values import Backlog, Dropped, Event, EventKind, Waiting
-from tests.contract import store_contract, test_stores
-from tests.contract.store_contract import RULES, Clock, OpenStore, event, flush
+from tests.contract import stores, test_stores
+from tests.contract.stores import RULES, Clock, OpenStore, event, flush
 
-clock = store_contract.clock
-store = store_contract.store
+clock = stores.clock
+store = stores.store
 open_store = test_stores.open_store
 
 

@@ -8,13 +8,16 @@ import pytest
 
 from gateway.stores.memory import MemoryStore
 from gateway.stores.sqlite import SqliteStore
-from tests.contract import store_contract
+from tests.contract import stores
+from tests.contract.floor_contract import FloorContract
 from tests.contract.job_contract import JobContract
 from tests.contract.lease_contract import LeaseContract
-from tests.contract.store_contract import Clock, OpenStore, StoreContract
+from tests.contract.store_contract import StoreContract
+from tests.contract.stores import Clock, OpenStore
+from tests.contract.upload_contract import UploadContract
 
-clock = store_contract.clock
-store = store_contract.store
+clock = stores.clock
+store = stores.store
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite without cache"])
@@ -31,6 +34,14 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> 
 
 
 class TestStore(StoreContract):
+    """Collected here."""
+
+
+class TestFloors(FloorContract):
+    """Collected here."""
+
+
+class TestUploads(UploadContract):
     """Collected here."""
 
 
