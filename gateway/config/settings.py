@@ -61,7 +61,8 @@ class S3Settings(Section):
     """The file of keys that seal the credentials of leases; gateways that share it take each other's. Without it
     session-keys beside the database, made at the first start. Read again on SIGHUP."""
     session_lifetime_s: Annotated[float, Field(ge=900, le=604800, allow_inf_nan=False)] = 43200
-    """How long the credentials of a lease are good; SDKs ask for new ones from 15 minutes before the end on."""
+    """How long the credentials of a lease are good once it is not held any more, counted from when they were given; while
+    it is held they always are."""
     max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests served at a time; more are answered 503 SlowDown."""
     max_concurrent_requests_per_client: Annotated[int, Field(ge=1, le=1_000_000)] = 1024

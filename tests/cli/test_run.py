@@ -16,8 +16,9 @@ import pytest
 
 from gateway.clock import HolderClock
 from tests.cli.working import BOUND_S, command, environ, is_gone, metric, run, running, until
+from tests.client.rig import served
 from tests.conftest import StoreServer
-from tests.gateway_process import GatewayProcess, before
+from tests.gateway_process import ROOT, GatewayProcess, before, environment
 from tests.gateway_process import command as ask
 
 TTL_S = 2.0
@@ -76,6 +77,22 @@ def test_an_sdk_that_knows_of_nothing_writes_fenced(gateway: GatewayProcess, key
     completion = job(gateway, key)["completion"]
     assert isinstance(completion, dict)
     assert completion["outputs"] == [{"bucket": bucket, "key": "out"}]
+
+
+def test_a_work_that_takes_longer_than_its_credentials_are_good(key: str) -> None:
+    """The command writes with what it was given at its start, after the end of that: the lease is held."""
+    with served(session_lifetime_s=0) as gateway:
+        done = subprocess.run(
+            command("run", "--key", key, "--output", "b/out", "--", sys.executable, "-c", PUTS, "b"),
+            env=environment(FENCING_GATEWAY_URL=gateway.url, PYTHONPATH=str(ROOT)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert gateway.rig.stored("out") is not None
 
 
 def test_an_output_that_is_not_there(gateway: GatewayProcess, key: str, bucket: str) -> None:

@@ -15,6 +15,7 @@ from gateway.client import GatewayClient, LeaseLost, SyncGatewayClient, fenced_s
 from gateway.s3.sigv4 import Credentials
 from gateway.server.clients import Client
 from tests.client.rig import BOUND_S, Served, served
+from tests.conftest import s3_client
 from tests.server.rig import CREDENTIALS
 
 OWN = {"aws_access_key_id": CREDENTIALS.access_key, "aws_secret_access_key": CREDENTIALS.secret_key}
@@ -138,6 +139,30 @@ def test_s3fs(gateway: Served, nameless: Served, key: str) -> None:
                 file.write(b"rendered")
             s3fs.S3FileSystem.close_session(files.loop, files.s3)
             assert str(lease.token) in written(served_by, "s3fs").values()
+
+
+def test_they_serve_as_long_as_the_lease(key: str) -> None:
+    """Credentials whose time is over go on while the lease is held, for clients and file systems that were given them
+    once; with the lease they end."""
+    with served(session_lifetime_s=0) as gateway, SyncGatewayClient(gateway.url) as client:
+        with client.lease(key) as lease:
+            given = lease.credentials
+            assert given is not None
+            plain = s3_client(
+                gateway.s3_url, Credentials(given.access_key_id, given.secret_access_key, given.session_token)
+            )
+            plain.put_object(Bucket="b", Key="late", Body=b"rendered")
+            s3 = fenced_s3(lease, **options(gateway))
+            s3.copy_object(Bucket="b", Key="later", CopySource="b/late")
+            s3.close()
+            files = s3fs.S3FileSystem(
+                session=fenced_session(lease), endpoint_url=gateway.s3_url, skip_instance_cache=True
+            )
+            assert files.cat("b/later") == b"rendered"
+            s3fs.S3FileSystem.close_session(files.loop, files.s3)
+        with pytest.raises(ClientError, match="ExpiredToken"):
+            plain.put_object(Bucket="b", Key="late", Body=b"after it")
+        plain.close()
 
 
 def test_a_package_that_is_missing(gateway: Served, key: str, monkeypatch: pytest.MonkeyPatch) -> None:

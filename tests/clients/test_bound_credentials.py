@@ -128,6 +128,24 @@ def test_what_is_refused_for_good(
     assert content(s3, place) is None
 
 
+@every_client
+def test_past_their_end_while_the_lease_is_held(
+    client: type[Any], gateway: WatchedGateway, s3: Any, small_file: Path, tmp_path: Path
+) -> None:
+    """The end of a work that took longer than its credentials are good: no client minds, and what it writes is fenced;
+    with the lease they end."""
+    job = new_job()
+    place = f"renders/{job}/a"
+    token = gateway.lease(job)["token"]
+    calls: Driver = client(gateway.target(bound(gateway, job, token, lives_s=-1)), tmp_path)
+    calls.upload(small_file, place)
+    assert shown_token(s3, place) == str(token)
+    gateway.raise_floor(job, token + 1)
+    with pytest.raises(Failed):
+        calls.upload(small_file, place)
+    assert shown_token(s3, place) == str(token)
+
+
 # --- presigned URLs
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,13 +116,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def lease_of(gateway: WatchedGateway, job: str) -> dict[str, Any]:
-    """Another worker's lease on the key, waited for."""
-    body = json.dumps({"holder": "another", "ttl_s": 60, "wait_s": 30}).encode()
-    with urllib.request.urlopen(f"{gateway.control_url}/v1/leases/{job}", body, timeout=60) as answer:
-        return dict(json.load(answer))
-
-
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_writes_fenced(tool: Tool, gateway: WatchedGateway, tmp_path: Path) -> None:
     """Every part and the end under the lease's token; the job is completed, and a second run is not needed."""
@@ -155,7 +147,7 @@ def test_a_tool_that_was_frozen_is_refused(tool: Tool, gateway: WatchedGateway, 
             frozen = [run.pid, *descendants(run.pid)]
             for pid in frozen:
                 os.kill(pid, signal.SIGSTOP)
-            taken = lease_of(gateway, job)
+            taken = gateway.lease(job)
             given = taken["credentials"]
             other = s3_client(
                 gateway.url,
