@@ -123,6 +123,7 @@ def shown_name(name: str) -> str:
     return {META_TOKEN: "X-Fencing-Object-Token", META_KEY: "X-Fencing-Object-Key"}.get(name, "")
 
 
+@lru_cache(maxsize=1024)
 def key_in_header(key: str) -> str:
     """A fence key as a response header can carry it: percent-encoded UTF-8."""
     return quote(key, safe="/-._~:@!$&'()*+,;=")

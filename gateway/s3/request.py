@@ -64,17 +64,20 @@ class Headers:
 
 
 def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """Fields of the wire as text: names lower-cased, values as UTF-8 with surrogate escapes. Raises ValueError for a
-    line feed in one of them."""
+    """Fields of the wire as text: names lower-cased, values as UTF-8 with surrogate escapes, without the white space
+    that may follow them (RFC 9110, 5.5). Raises ValueError for a line feed in one of them."""
     # All at once, since each field by itself costs several times as much.
     fields = tuple(zip(*raw, strict=True))
     if not fields:
         return []
     names, values = fields
+    lines = b"\n".join(values)
+    if b" \n" in lines or b"\t\n" in lines or lines.endswith((b" ", b"\t")):
+        lines = b"\n".join([value.rstrip(b" \t") for value in values])
     return list(
         zip(
             b"\n".join(names).decode("latin-1").lower().split("\n"),
-            b"\n".join(values).decode("utf-8", "surrogateescape").split("\n"),
+            lines.decode("utf-8", "surrogateescape").split("\n"),
             strict=True,
         )
     )
@@ -165,6 +168,8 @@ def _bucket_of_host(host: str, suffixes: tuple[str, ...]) -> str | None:
 
 
 def _decode(raw: str) -> str:
+    if "%" not in raw and raw.isascii():
+        return raw
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeError as error:

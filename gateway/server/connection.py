@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else these are a trailer's
-            self._fields.append((name, value.rstrip(b" \t")))
+            self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         try:

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._response is None:  # afterwards these are a trailer's fields
-            self._fields.append((name, value.rstrip(b" \t")))
+            self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None

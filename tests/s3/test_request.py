@@ -221,6 +221,15 @@ def test_headers() -> None:
     assert list(headers.first) == ["x-a", "x-b", "x-c"]
 
 
+@pytest.mark.parametrize("space", [b" ", b"\t", b" \t "])
+@pytest.mark.parametrize("at", range(3))
+def test_white_space_after_a_value_is_none_of_it(at: int, space: bytes) -> None:
+    """Wherever the field stands; what stands inside a value stays, a no-break space too (RFC 9110, 5.5)."""
+    raw = [(b"a", b"1  2"), (b"b", b""), (b"c", "3\xa0".encode())]
+    raw[at] = (raw[at][0], raw[at][1] + space)
+    assert Headers.of_raw(raw).pairs == (("a", "1  2"), ("b", ""), ("c", "3\xa0"))
+
+
 def test_no_headers_and_fields_with_line_feeds() -> None:
     """A head without fields is one; a line feed in a field, which no parser passes, is never split into two fields."""
     assert Headers.of_raw([]).pairs == ()
