@@ -114,18 +114,23 @@ def ledgers(lines: list[Line], calls: dict[str, tuple[int, Call]]) -> Ledgers:
 
 
 def _of_objects(made: Ledgers, lines: list[Line], calls: dict[str, tuple[int, Call]]) -> None:
-    """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way."""
+    """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way. One that
+    is lost by then, whose record has landed late, tells nobody."""
     borne: dict[str, Call] = {}
+    lost: set[str] = set()
     ruler: str | None = None
-    told = [(begins(line.at, n), line) for n, line in enumerate(lines, 1) if isinstance(line, Effect | Ruled)]
+    told = [(begins(line.at, n), line) for n, line in enumerate(lines, 1) if isinstance(line, Effect | Ruled | Fault)]
     for (at, number), line in sorted(told, key=lambda entry: entry[0]):
+        if isinstance(line, Fault):
+            lost.add(line.by)
+            continue
         if isinstance(line, Effect):
             _, writer = calls[line.id]
             borne.pop(line.object, None)
             if line.value is not None and writer.fenced and writer.token:
                 borne[line.object] = writer
             continue
-        if line.by and ruler not in (None, line.by):
+        if line.by and line.by not in lost and ruler not in (None, line.by):
             for writer in borne.values():
                 proof = Evidence(ends(line.at, number), rank(writer.token), at, (number,))
                 made.floors.add(writer.key, proof)

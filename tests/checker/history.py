@@ -26,9 +26,9 @@ the latest of one line equals the earliest of another, the order of the lines de
 `floor`    `at`, `key`, `floor`: somebody read the floor of a key.
 `ruled`    `at`, `by`: an onlooker saw the bucket's record change: from now on it names database `by`; empty: nobody's,
            because it is being rebuilt; null: there is no record.
-`fault`    `at`, `kind`, `voids`: something broke. `voids` lists the guarantees that do not cover what spans this
-           moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`) G0, G1, G2 and R9. What
-           the bucket's record promises all the same is told by `ruled`.
+`fault`    `at`, `kind`, `voids`, `by`: something broke. `voids` lists the guarantees that do not cover what spans this
+           moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`, `by` names it) G0, G1,
+           G2 and R9. What the bucket's record promises all the same is told by `ruled`.
 
 Operations are S3's names, one call for each object of a DeleteObjects. Beside them: `grant` (a lease or a delivery; its
 `value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail),
@@ -122,6 +122,7 @@ class Fault:
     at: Span
     kind: str
     voids: tuple[str, ...] = ()
+    by: str = ""
 
 
 Line = Setting | Call | Answer | Sent | Effect | Seen | Floor | Ruled | Fault

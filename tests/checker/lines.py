@@ -69,8 +69,8 @@ def floor(at: At, value: int) -> Floor:
     return Floor(span(at), "j", value)
 
 
-def fault(at: At, kind: str, *voids: str) -> Fault:
-    return Fault(span(at), kind, voids)
+def fault(at: At, kind: str, *voids: str, by: str = "") -> Fault:
+    return Fault(span(at), kind, voids, by)
 
 
 def ruled(at: At, by: str | None) -> Ruled:

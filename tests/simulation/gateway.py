@@ -157,7 +157,7 @@ class Gateway:
         """The next run has a new one, or the backup in its place. Answers whether the bucket's record, or the backup,
         tells it that there was another: then nothing fenced is served until the floors are rebuilt. Where nothing
         does, its start is unclean all the same, and G4 holds even so."""
-        self.story.add(Fault(self.story.now, DATABASE_LOST, WITHOUT_DATABASE))
+        self.story.add(Fault(self.story.now, DATABASE_LOST, WITHOUT_DATABASE, self.disk.authority.database))
         self.story.faults[DATABASE_LOST] += 1
         told = self.chance.recorded and self.objects.recorded
         if self.backup is not None and self.chance.happens("record", "database-restored", 0.5):

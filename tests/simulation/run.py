@@ -384,12 +384,14 @@ class Simulation:
         owner: dict[str, str] | None = {}
         borne: dict[str, str] = {}
         ruler: str | None = None
+        lost: set[str] = set()
         calls = {line.id: line for line in self.story.lines if isinstance(line, Call)}
         for number, line in enumerate(self.story.lines, 1):
             if isinstance(line, Fault) and line.kind in (DATABASE_LOST, "taken-over"):
                 owner = None
+                lost.add(line.by)
             if isinstance(line, Ruled):
-                if line.by and owner is None and ruler not in (None, line.by):
+                if line.by and line.by not in lost and owner is None and ruler not in (None, line.by):
                     owner = dict(borne)
                 ruler = line.by or (None if line.by is None else ruler or "")
             if not isinstance(line, Effect) or not line.object.startswith(f"{BUCKET}/free/"):
