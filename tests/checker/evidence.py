@@ -114,8 +114,8 @@ def ledgers(lines: list[Line], calls: dict[str, tuple[int, Call]]) -> Ledgers:
 
 
 def _of_objects(made: Ledgers, lines: list[Line], calls: dict[str, tuple[int, Call]]) -> None:
-    """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way. One that
-    is lost by then, whose record has landed late, tells nobody."""
+    """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way. One
+    that is lost by then, whose record has landed late, tells nobody."""
     borne: dict[str, Call] = {}
     lost: set[str] = set()
     ruler: str | None = None

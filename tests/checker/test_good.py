@@ -202,8 +202,8 @@ GOOD: dict[str, list[Line]] = {
         ruled(4, "two"), floor(5, 0),
     ),
     "the record of a database that was lost meanwhile lands late, and tells the next one nothing": history(
-        ruled(0, "one"), put(1, "b", 34), effect(2, "b"), ruled(3, ""), fault(4, "database-lost", "G0", "G1", "G2", by="two"),
-        ruled(5, "two"), floor(6, 0),
+        ruled(0, "one"), put(1, "b", 34), effect(2, "b"), ruled(3, ""),
+        fault(4, "database-lost", "G0", "G1", "G2", by="two"), ruled(5, "two"), floor(6, 0),
     ),
     "a floor that no object tells": history(
         ruled(0, "one"), put(1, "b", 34), effect(2, "b"), put(2, "d", 39, object=OTHER), effect(2.5, "d", where=OTHER),
