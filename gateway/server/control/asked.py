@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,18 +102,38 @@ def read_query(request: web.Request, model: type[Given] | None) -> Given | None:
 
 
 async def read_body(request: web.Request, model: type[_Document], max_bytes: int) -> _Document:
-    """The JSON body, of at most that many bytes after decompression."""
+    """The JSON body, of at most that many bytes after decompression; what may be any JSON in it, as its text."""
     if "Content-Type" in request.headers:
         kind = request.content_type
         if kind not in JSON_TYPES and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Problem(415, "unsupported-media-type", f"the body must be application/json, not {kind}")
+    body = await _bounded(request, max_bytes)
     try:
-        given = orjson.loads(await _bounded(request, max_bytes))
+        given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Problem(400, "invalid", f"the body must be a JSON object: {error}") from None
+        advice = "; send a number beyond 1.7e308 as a string" if "infinity" in error.msg else ""
+        raise Problem(400, "invalid", f"the body must be a JSON object: {error}{advice}") from None
     if not isinstance(given, dict):
         raise Problem(400, "invalid", "the body must be a JSON object")
-    return _document(model, given, "member")
+    return _document(model, given | _texts(body, model.any_json()), "member")
+
+
+def _texts(body: bytes, names: list[str]) -> dict[str, str | None]:
+    """Those members of a JSON object, each as compact JSON with its numbers as they were written."""
+    if not names:
+        return {}
+    try:
+        written = json.loads(body.decode(), parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+    except RecursionError:  # orjson goes deeper
+        raise Problem(400, "invalid", "the body is nested too deep") from None
+    return {name: _text(written[name], name) for name in names if name in written}
+
+
+def _text(value: object, name: str) -> str | None:
+    try:
+        return None if value is None else orjson.dumps(value).decode()
+    except TypeError:  # orjson reads deeper than it writes
+        raise Problem(400, "invalid", f"`{name}` is nested too deep") from None
 
 
 async def _bounded(request: web.Request, max_bytes: int) -> bytes:

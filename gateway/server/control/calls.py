@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
+import orjson
 from aiohttp import HttpVersion11, web
 from pydantic import TypeAdapter
 
@@ -132,7 +133,8 @@ class Call:
         if returned is None:
             return web.Response(status=status)
         assert isinstance(returned, Shown)
-        body = returned.__pydantic_serializer__.to_json(returned, exclude_unset=True)
+        told = returned.__pydantic_serializer__.to_python(returned, exclude_unset=True)
+        body = orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS)
         return web.Response(body=body, status=status, content_type="application/json")
 
 

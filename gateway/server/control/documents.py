@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import floor
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    JsonValue,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
@@ -48,9 +48,6 @@ NO_CONTROL = f"[^{CONTROLS}]"
 _DIGITS = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0+)?", re.ASCII)
 
 
-_TAKE_NULL: tuple[object, ...] = (JsonValue,)
-
-
 class _Document(BaseModel):
     """A member whose default is None may be left out, and is never null."""
 
@@ -77,11 +74,18 @@ class Given(_Document):
     @model_validator(mode="before")
     @classmethod
     def _refuse_null(cls, given: object) -> object:
+        any_json = cls.any_json()
         for name, value in given.items() if isinstance(given, dict) else ():
             field = cls.model_fields.get(name)
-            if value is None and field is not None and not field.is_required() and field.annotation not in _TAKE_NULL:
+            if value is None and field is not None and not field.is_required() and name not in any_json:
                 raise PydanticCustomError("invalid", "{told}", {"told": f"`{name}` is null; leave it out"})
         return given
+
+    @classmethod
+    def any_json(cls) -> list[str]:
+        """The members that take any JSON: they are to be validated as its text."""
+        any_json: object = AnyJson
+        return [name for name, field in cls.model_fields.items() if field.annotation is any_json]
 
 
 class Shown(_Document):
@@ -90,7 +94,16 @@ class Shown(_Document):
     model_config = ConfigDict(frozen=True)
 
 
-# --- tokens and times
+# --- any JSON, tokens and times
+
+
+def _as_it_is(text: str | None) -> Any:
+    return None if text is None else orjson.Fragment(text)
+
+
+AnyJson = TypeAliasType("AnyJson", Annotated[str | None, PlainSerializer(_as_it_is), WithJsonSchema({})])
+"""Any JSON, as its text, None for null. So its numbers stay as they were written: read into a float, a whole number of
+many digits would be another one."""
 
 
 def moment(seconds: float) -> str | None:

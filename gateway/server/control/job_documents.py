@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-import orjson
-from pydantic import Field, JsonValue, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gateway.core.job import (
@@ -22,6 +21,7 @@ from gateway.core.job import (
 from gateway.server.control.credentials import CredentialsShown
 from gateway.server.control.documents import (
     WHOLE,
+    AnyJson,
     Given,
     KeyGiven,
     MomentShown,
@@ -76,7 +76,7 @@ class JobSubmitted(Given):
     """A job for the queue."""
 
     key: KeyGiven
-    payload: JsonValue = Field(None, description="Whatever the worker needs to know: at most 64 KiB of JSON.")
+    payload: AnyJson = Field(None, description="Whatever the worker needs to know: at most 64 KiB of JSON.")
     priority: Annotated[
         int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="The highest is delivered first."), WHOLE
     ] = 0
@@ -131,7 +131,7 @@ class Complete(Given):
     """The token that has done the job, and what came of it."""
 
     token: TokenGiven
-    result: JsonValue = Field(None, description="Kept with the job: at most 64 KiB of JSON.")
+    result: AnyJson = Field(None, description="Kept with the job: at most 64 KiB of JSON.")
     outputs: tuple[OutputGiven, ...] = Field(
         (), max_length=MAX_OUTPUTS, strict=False, description="Looked at before anything is recorded."
     )
@@ -173,7 +173,7 @@ class CompletionShown(Shown):
 
     token: TokenShown
     holder: str
-    result: JsonValue
+    result: AnyJson
     outputs: list[OutputShown]
     at: MomentShown
 
@@ -182,7 +182,7 @@ class CompletionShown(Shown):
         return cls(
             token=done.token,
             holder=done.holder,
-            result=value_of(done.result),
+            result=done.result,
             outputs=[OutputShown(bucket=output.bucket, key=output.key) for output in done.outputs],
             at=done.at,
         )
@@ -197,7 +197,7 @@ class JobShown(Shown):
     priority: int
     attempts: int
     token: TokenShown
-    payload: JsonValue
+    payload: AnyJson
     error: str
     submitted_at: MomentShown
     available_at: MomentShown
@@ -212,7 +212,7 @@ class JobShown(Shown):
             priority=job.priority,
             attempts=job.attempts,
             token=job.token,
-            payload=value_of(job.payload),
+            payload=job.payload,
             error=job.error,
             submitted_at=job.submitted_at,
             available_at=job.available_at,
@@ -238,7 +238,7 @@ class DeliveryShown(LeaseShown):
     """A job for the worker, under a lease of its own."""
 
     queue: str
-    payload: JsonValue
+    payload: AnyJson
     attempts: int
     priority: int
     credentials: CredentialsShown | None = Field(None, description="S3 credentials that are bound to the lease.")
@@ -274,8 +274,3 @@ class QueueList(Shown):
     """All queues that have jobs."""
 
     queues: list[QueueShown]
-
-
-def value_of(text: str | None) -> JsonValue:
-    """What JSON text says; None for none."""
-    return None if text is None else orjson.loads(text)

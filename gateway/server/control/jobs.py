@@ -6,24 +6,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from pydantic import JsonValue
 
-from gateway.core.job import (
-    MAX_PAYLOAD_BYTES,
-    MAX_RESULT_BYTES,
-    JobState,
-    Output,
-)
+from gateway.core.job import MAX_PAYLOAD_BYTES, MAX_RESULT_BYTES, JobState, Output
 from gateway.core.keys import FencingKey
 from gateway.server.control.access import may_use
 from gateway.server.control.asked import IDEMPOTENCY_KEY, REQUEST_ID
 from gateway.server.control.calls import Answered, Ask, Call, Role
-from gateway.server.control.documents import (
-    KeyGiven,
-)
+from gateway.server.control.documents import KeyGiven
 from gateway.server.control.job_documents import (
     MAX_BODY_BYTES,
     Complete,
@@ -45,7 +36,6 @@ from gateway.server.control.job_documents import (
     Release,
     Reopen,
     Reopened,
-    value_of,
 )
 from gateway.server.control.leases import Credentials, LeaseShown
 from gateway.server.control.leases import Output as OutputOf
@@ -161,7 +151,7 @@ class JobCalls:
         job, is_new = await self._jobs.submit(
             queue,
             body.key,
-            payload=_text(body.payload, MAX_PAYLOAD_BYTES, "payload"),
+            payload=_bounded(body.payload, MAX_PAYLOAD_BYTES, "payload"),
             priority=body.priority,
             delay_s=body.delay_s,
             deduplicate=body.deduplicate,
@@ -199,7 +189,7 @@ class JobCalls:
         return DeliveryShown(
             **LeaseShown.of(lease).__dict__,
             queue=job.queue or "",
-            payload=value_of(job.payload),
+            payload=job.payload,
             attempts=job.attempts,
             priority=job.priority,
             **more,
@@ -250,7 +240,7 @@ class JobCalls:
             await self._completions.complete(
                 key,
                 body.token,
-                result=_text(body.result, MAX_RESULT_BYTES, "result"),
+                result=_bounded(body.result, MAX_RESULT_BYTES, "result"),
                 outputs=[Output(output.bucket, output.key) for output in body.outputs],
                 request_id=ask.headers.get(REQUEST_ID.name, ""),
             )
@@ -262,14 +252,9 @@ class JobCalls:
         return Reopened(job=None if job is None else JobShown.of(job))
 
 
-def _text(value: JsonValue, max_bytes: int, name: str) -> str | None:
-    """A value as JSON text; None for none. Raises `Problem` (413)."""
-    if value is None:
-        return None
-    try:
-        text = orjson.dumps(value)
-    except TypeError:  # one level deeper than what is read
-        raise Problem(400, "invalid", f"`{name}` is nested too deep") from None
-    if len(text) > max_bytes:
-        raise Problem(413, "too-large", f"`{name}` is at most {max_bytes} bytes of JSON, this is {len(text)}")
-    return text.decode()
+def _bounded(text: str | None, max_bytes: int, name: str) -> str | None:
+    """Raises `Problem` (413) for JSON that is too long to be kept."""
+    size = len((text or "").encode())
+    if size > max_bytes:
+        raise Problem(413, "too-large", f"`{name}` is at most {max_bytes} bytes of JSON, this is {size}")
+    return text

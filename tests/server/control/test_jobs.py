@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from gateway.core.job import RetryPolicy
 from gateway.service.queues import QueueRule, QueueRules
-from tests.server.control.desk import JOBS, JOBS_ASKED, WHY, Desk, Make, desk, make
+from tests.server.control.desk import JOBS, JOBS_ASKED, RECEIVE, WHY, Desk, Make, desk, make
 from tests.server.control.rig import AWKWARD, AWKWARD_RAW, TIME, samples
 
 __all__ = ["desk", "make"]
@@ -87,6 +87,30 @@ async def test_line(desk: Desk) -> None:
     assert [job["key"] for job in await desk.receive(max=2)] == ["c", "a"]
     assert [job["key"] for job in await desk.receive(max=2)] == ["b"]
     assert await desk.receive(max=2) == []
+
+
+async def test_numbers_stay_as_they_were_written(desk: Desk) -> None:
+    """No number of a payload or a result becomes another one, which in a float it would: they come out digit by digit,
+    wherever they are told. Only what stands between them is left out."""
+    written = (
+        b'{"id":123456789012345678901234567890,"least":-9223372036854775809,"max":18446744073709551616,'
+        b'"pi":3.14159265358979323846,"tiny":1e-400,"one":[1.0,1E2,-0]}'
+    )
+    spaced = written.replace(b":", b" : ").replace(b",", b",\n\t")
+
+    async def told(method: str, target: str, body: bytes | None = None) -> bytes:
+        answer = await desk.client.request(method, target, data=body)
+        assert answer.status < 300
+        return await answer.read()
+
+    at_once = await told("POST", JOBS, b'{"key": "job-1", "payload": ' + spaced + b"}")
+    listed, alone = await told("GET", "/v1/jobs"), await told("GET", "/v1/jobs/job-1")
+    delivered = await told("POST", RECEIVE, b'{"holder": "A"}')
+    for answer in (at_once, listed, alone, delivered):
+        assert b'"payload":' + written in answer
+    done = await told("POST", "/v1/jobs/job-1/complete", b'{"token": 1, "result": ' + spaced + b"}")
+    for answer in (done, await told("GET", "/v1/jobs/job-1")):
+        assert b'"result":' + written in answer
 
 
 async def test_awkward_keys(desk: Desk) -> None:
