@@ -177,7 +177,9 @@ class Deliveries:
                 if fence.held.holder != wish.holder:
                     raise RepeatedReceive
                 held.append(job)
-                self._running[FencingKey(job.key)] = job
+                known = self._running.get(FencingKey(job.key))
+                if known is None or known.token < job.token:  # else it has been delivered again since
+                    self._running[FencingKey(job.key)] = job
         return await self._told(held, wish) if held else []
 
     async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:

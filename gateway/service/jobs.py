@@ -193,6 +193,8 @@ class Jobs:
             change = await self._decided(key, self._store.jobs.renew(key, token))
             if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
                 self._running[key] = change.job
+                # A slow store may have let it end again, before anybody knew that it ran.
+                self._spawn(self._find_out(key))
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
@@ -234,7 +236,7 @@ class Jobs:
         if not change.done or change.job is None:
             self.sealed(key, token)
             raise NotDelivered(key, token)
-        self._given_up(key, change.job, how)
+        self._given_up(key, token, change.job, how)
         return change.job
 
     async def _seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
@@ -245,13 +247,19 @@ class Jobs:
         change = await self._decided(key, self._store.jobs.release(key, token, request_id=event.request_id))
         if not change.done or change.job is None:
             return await self._store.seal(key, token, event)
-        self._given_up(key, change.job, "released")
+        self._given_up(key, token, change.job, "released")
         return change.fence
 
-    def _given_up(self, key: FencingKey, job: Job, how: str) -> None:
-        self._running.pop(key, None)
+    def _given_up(self, key: FencingKey, token: Token, job: Job, how: str) -> None:
+        self._forget(key, token)
         self.counts[how] += 1
         self._returned(job)
+
+    def _forget(self, key: FencingKey, token: int) -> None:
+        """That delivery is looked after no more. Another one may be by now."""
+        running = self._running.get(key)
+        if running is not None and running.token == token:
+            del self._running[key]
 
     def completed(self, key: FencingKey) -> None:
         """The job is done, by whatever way."""
@@ -330,16 +338,19 @@ class Jobs:
             self.counts["undelivered" if how is EventKind.LAPSED else "lapsed"] += 1
             self._returned(change.job)
         else:
-            self._queues.doubt()  # it may have been done by an attempt that failed
+            self._doubt(key)  # it may have been done by an attempt that failed
 
     async def _look_after(self, job: Job) -> None:
         """The job runs: it comes back when its lease ends, at once if that is over. Raises `TryAgain`."""
         key = FencingKey(job.key)
+        known = self._running.get(key)
+        if known is not None and known.token > job.token:
+            return  # delivered again since the job was read
         self._running[key] = job
         try:
             lease = await self._leases.lease_of(key)
         except BaseException:
-            self._running.pop(key, None)
+            self._forget(key, job.token)
             raise
         if lease is None or lease.token != job.token:
             self._ended(key, Token(job.token), EventKind.SEALED)
@@ -354,23 +365,26 @@ class Jobs:
     async def _find_out(self, key: FencingKey) -> None:
         while True:
             try:
-                job = await self._store.jobs.job(key)
-                if job is None:
-                    return
-                running = self._running.get(key)
-                if job.state is not JobState.RUNNING:
-                    if running is not None and running.token == job.token:
-                        del self._running[key]
-                    if job.state is JobState.DELAYED:
-                        self._look_at(job.available_at)
-                else:
-                    # Also where it is known to run: a repeated call may have said so whose lease could not be read.
-                    await self._look_after(job)
+                async with self._turns.of(key):
+                    await self._take_note(key)
             except (StoreUnavailable, FenceError) as error:
                 _log.warning("job-not-looked-after", fence_key=key, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
             else:
                 return
+
+    async def _take_note(self, key: FencingKey) -> None:
+        """Of what the store says of the job. Raises `StoreUnavailable`, `TryAgain`."""
+        job = await self._store.jobs.job(key)
+        if job is None:
+            return
+        if job.state is JobState.RUNNING:
+            # Also where it is known to run: a repeated call may have said so whose lease could not be read.
+            await self._look_after(job)
+            return
+        self._forget(key, job.token)
+        if job.state is JobState.DELAYED:
+            self._look_at(job.available_at)
 
     async def _decided(self, key: FencingKey, decision: Awaitable[JobChange]) -> JobChange:
         """What the store decides. Raises `StoreUnavailable`: then it is found out what it had decided by then."""

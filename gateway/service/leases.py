@@ -351,13 +351,16 @@ class Leases:
         """The lease on a key that nobody has taken over and that has not been given up; it may have run out. From now
         on `on_end` tells of it. Raises `TryAgain`."""
         with self._lines.at(key) as line:
-            if line.held is None:
+            await self._lines.decided(line)
+            while line.held is None:
                 fence = await self._fences.state(key)
-                if fence.held is None or fence.completed_token:
+                if line.deciding:
+                    await self._lines.decided(line)
+                elif fence.held is None or fence.completed_token:
                     return None
-                if not line.deciding:
+                else:
                     self._holdings.see(line, fence)
-            return None if line.held is None else self._lease(line.held, self._clock.monotonic())
+            return self._lease(line.held, self._clock.monotonic())
 
     async def lasts(self, key: FencingKey, token: Token) -> bool:
         """Whether that lease is held and has not run out; one that has may still be renewed. Raises `TryAgain`."""

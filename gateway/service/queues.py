@@ -84,6 +84,8 @@ class Queue:
         """Nobody stands in line behind `_first`."""
         self._limit = READ_AT_ONCE
         self._taken: set[str] = set()
+        self._back: dict[str, Place] = {}
+        """What has come to wait while it was taken: again, unless a reading has found it before it was told of."""
         self._reading: asyncio.Task[None] | None = None
         self._added: list[Place] = []
         """Since the reading began."""
@@ -147,7 +149,8 @@ class Queue:
     def add(self, place: Place) -> None:
         """A job has come to wait, or waits again."""
         if place.key in self._taken:
-            return  # a reading has found it before
+            self._back[place.key] = place
+            return
         self._gone.discard(place.key)
         if self._reading is not None:
             self._added.append(place)
@@ -174,13 +177,16 @@ class Queue:
     def put_back(self, place: Place) -> None:
         """A job that was taken waits on."""
         self._taken.discard(place.key)
+        self._back.pop(place.key, None)
         self.add(place)
 
     def decided(self, key: str) -> None:
-        """A job that was taken waits no more."""
+        """A job that was taken waits no more, unless it has come back meanwhile."""
         self._taken.discard(key)
         if self._reading is not None:
             self._gone.add(key)
+        if (place := self._back.pop(key, None)) is not None:
+            self.add(place)
 
     def _match(self, new: Place | None = None) -> None:
         """Give what stands in line to those who wait, in the order of both. `new`: what has come since. Who may not

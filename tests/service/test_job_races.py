@@ -1,0 +1,162 @@
+"""Jobs whose store answers late, so that something else comes in between (gateway/service/jobs.py). All of these have
+been found by the explorer (tests/model): a job that stayed with nobody, or was taken from who had it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import TryAgain
+from gateway.core.job import JobState
+from gateway.core.keys import Token
+from gateway.service.waits import Timing
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.job_base import JobChange
+from gateway.stores.values import Event, EventKind
+from tests.service.job_desk import Desk, J, at, desk, play
+from tests.service.rig import Fault
+
+
+def answers_late(owner: Any, name: str, *, before_s: float = 0.0, after_s: float = 0.0, denied: bool = False) -> None:
+    """The next call of this method does what it is asked after `before_s`, and tells of it `after_s` later; `denied`:
+    it tells that it has failed."""
+    call: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    async def late(*given: Any, **named: Any) -> Any:
+        setattr(owner, name, call)
+        await asyncio.sleep(before_s)
+        done = await call(*given, **named)
+        await asyncio.sleep(after_s)
+        if denied:
+            raise StoreUnavailable("the disk is away")
+        return done
+
+    setattr(owner, name, late)
+
+
+async def run_out() -> Desk:
+    """Its job has been delivered with token 1, and waits again."""
+    d = await desk()
+    await d.submit("j")
+    assert await d.received() == ("j", 1, 1)
+    await at(31)
+    assert (await d.job()).state is JobState.WAITING
+    return d
+
+
+def test_a_job_that_is_extended_too_slowly_comes_back() -> None:
+    """Its time was over again before the store had told that it runs: nobody looked after it."""
+
+    async def main() -> None:
+        d = await run_out()
+        answers_late(d.store.jobs, "renew", after_s=40)
+        await d.jobs.extend(J, Token(1))
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+
+    play(main())
+
+
+def test_a_job_that_is_sealed_while_it_is_extended_comes_back() -> None:
+    """The same where an operator takes it from its worker meanwhile."""
+
+    async def main() -> None:
+        d = await run_out()
+        answers_late(d.store.jobs, "renew", after_s=5)
+        extended = asyncio.ensure_future(d.jobs.extend(J, Token(1)))
+        await at(33)
+        await d.fences.seal(J, Token(1), Event("j", EventKind.SEALED, 1, 1))
+        await extended
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+
+    play(main())
+
+
+def test_a_release_that_is_told_after_the_next_delivery_leaves_that_alone() -> None:
+    """It had run out before, so it could be delivered at once; that delivery was forgotten, and stayed with nobody."""
+
+    async def main() -> None:
+        d = await run_out()
+        answers_late(d.store.jobs, "release", after_s=5)
+        released = asyncio.ensure_future(d.jobs.release(J, Token(1)))
+        await at(32)
+        assert await d.received() == ("j", 2, 2)
+        await released
+        assert await d.received(wait_s=60) == ("j", 3, 3)
+
+    play(main())
+
+
+def test_an_undelivered_job_whose_delay_was_decided_and_denied_is_due() -> None:
+    """Nobody had been told of the delivery, and the job stands aside: nobody looked when it was due."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(handover_wait_s=1))
+        d.rig.upstream.faults.append(Fault.LOST_DROPPED)
+        with pytest.raises(TryAgain):
+            await d.rig.put(5, b"frame")
+        await d.submit("j")
+        answers_late(d.store.jobs, "undeliver", denied=True)
+        with pytest.raises(TryAgain):
+            await d.receive()
+        await at(3)
+        assert (await d.job()).state is JobState.DELAYED
+        await at(40)
+        assert await d.received(wait_s=60) == ("j", 7, 1)
+
+    play(main())
+
+
+def test_a_repeated_call_does_not_bring_back_an_earlier_delivery() -> None:
+    """What it had read was over by the time it was told: the delivery since then was not looked after."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        assert await d.received(idempotency_key="once") == ("j", 1, 1)
+        answers_late(d.store, "fence", after_s=35)
+        again = asyncio.ensure_future(d.receive(idempotency_key="once"))
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+        assert await again == []
+        assert await d.received(wait_s=60) == ("j", 3, 3)
+
+    play(main())
+
+
+def test_a_job_that_comes_back_while_a_delivery_is_refused_is_delivered() -> None:
+    """The delivery had found it running, and told so after it had come back: it was in line no more."""
+
+    async def main() -> None:
+        d = await run_out()
+        await d.jobs.extend(J, Token(1))
+        answers_late(d.store.jobs, "lapse", before_s=2)
+        answers_late(d.store.jobs, "deliver", after_s=5)
+        await at(62)
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+
+    play(main())
+
+
+def test_a_delivery_that_is_being_told_is_not_taken_back() -> None:
+    """Since the store had failed before, it was found out what had become of the job: delivered, and no lease known."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        deliver = d.store.jobs.deliver
+
+        async def away(*_: object) -> JobChange:
+            raise StoreUnavailable("the disk is away")
+
+        d.store.jobs.deliver = away  # type: ignore[assignment, method-assign]
+        answers_late(d.store.jobs, "job", before_s=2)
+        with pytest.raises(TryAgain):
+            await d.receive()
+        d.store.jobs.deliver = deliver  # type: ignore[method-assign]
+        answers_late(d.store.jobs, "deliver", after_s=5)
+        assert await d.received() == ("j", 1, 1)
+        assert (await d.job()).state is JobState.RUNNING
+
+    play(main())
