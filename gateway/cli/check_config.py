@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from gateway.cli.settings import USAGE, config_options, fail, load_settings
-from gateway.cli.show import print_json, print_table
+from gateway.cli.show import json_line, print_json, print_table
 from gateway.config.load import SECRET_KEYS
 from gateway.config.settings import Settings
 from gateway.config.source import ConfigError
@@ -68,4 +67,4 @@ def _rows(told: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _shown(value: object) -> str:
     if value is None:
         return "not set"
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else json_line(value)

@@ -8,15 +8,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import click
-import orjson
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT
-from gateway.cli.run import check_outputs, result_of
+from gateway.cli.run import check_outputs, json_or_text, result_of
 from gateway.cli.settings import Seconds
-from gateway.cli.show import print_facts, print_json, print_table, printable
+from gateway.cli.show import json_line, print_facts, print_json, print_table, printable
 from gateway.client.calls import output_of
 from gateway.clock import SystemClock
 
@@ -208,17 +207,8 @@ def redrive(client: ControlClient, as_json: bool, queue: str, reason: str, limit
     click.echo(f"Done: {count} {'job waits' if count == 1 else 'jobs wait'} again.")
 
 
-def json_or_text(text: str) -> object:
-    """A payload as it is given on the command line."""
-    try:
-        value: object = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return value
-
-
 def _json(value: object) -> str:
-    return "" if value is None else orjson.dumps(value).decode()
+    return "" if value is None else json_line(value)
 
 
 def _note(one: Json) -> str:

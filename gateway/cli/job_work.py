@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import click
-import orjson
 
 from gateway.cli.control_client import ControlClient, connected
 from gateway.cli.run import (
@@ -24,7 +23,7 @@ from gateway.cli.run import (
     worker_options,
 )
 from gateway.cli.settings import REFUSED, Seconds, fail
-from gateway.cli.show import printable
+from gateway.cli.show import json_line, printable
 from gateway.cli.supervise import status_of
 from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncJob
@@ -198,11 +197,6 @@ class Crew:
 
 def filled(command: Sequence[str], job: SyncJob) -> tuple[list[str], str]:
     """The command's words for this job, and its payload as text."""
-    payload = job.payload if isinstance(job.payload, str) else "" if job.payload is None else dumped(job.payload)
+    payload = job.payload if isinstance(job.payload, str) else "" if job.payload is None else json_line(job.payload)
     values = {"payload": payload, "key": job.key, "token": str(job.token)}
     return [_WORD.sub(lambda found: values[found[1]], word) for word in command], payload
-
-
-def dumped(value: object) -> str:
-    """JSON text."""
-    return orjson.dumps(value).decode()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -29,6 +29,8 @@ from gateway.variables import URL_VARIABLE
 
 OUTPUT_VARIABLE = "FENCING_OUTPUT"
 DEFAULT_REGION = "us-east-1"
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
+"""Of AWS's SDKs and tools; the last one is s5cmd's."""
 MAX_RESULT_BYTES = 65536
 GRACE_OF_TERM = 0.25
 """A grace that is longer than this part of the lease would end the command between two heartbeats."""
@@ -182,7 +184,7 @@ def environment_of(lease: Guarded, url: str, endpoint: str | None, base: Mapping
     environ |= {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
     pair = lease.credentials
     if endpoint := endpoint or (pair.endpoint_url if pair else None):
-        environ |= {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ENDPOINT_URL": endpoint}
+        environ |= dict.fromkeys(ENDPOINT_VARIABLES, endpoint)
     if pair is not None:
         environ |= {
             "AWS_ACCESS_KEY_ID": pair.access_key_id,
@@ -202,7 +204,7 @@ def check_outputs(outputs: Sequence[str]) -> None:
 
 
 def result_of(file: Path | None) -> object:
-    """The result in a file: its JSON, else its text. An exit with status 2 where there is none."""
+    """The result in a file, as `json_or_text`. An exit with status 2 where there is none."""
     if file is None:
         return None
     try:
@@ -211,9 +213,23 @@ def result_of(file: Path | None) -> object:
         fail(f"--result {file} cannot be read: {error.strerror}")
     if len(data) > MAX_RESULT_BYTES:
         fail(f"--result {file} is larger than {MAX_RESULT_BYTES} bytes")
-    with suppress(orjson.JSONDecodeError):
-        return orjson.loads(data)
-    return data.decode("utf-8", "replace")
+    return json_or_text(data.decode("utf-8", "replace"))
+
+
+def json_or_text(text: str) -> orjson.Fragment | str:
+    """JSON, to be sent as it was written; else the text."""
+    try:
+        json.loads(text, parse_constant=_none_such)
+    except ValueError:
+        return text
+    except RecursionError:
+        pass  # JSON, too deep for this parser: for the gateway to judge
+    return orjson.Fragment(text)
+
+
+def _none_such(name: str) -> None:
+    """What Python takes for a number and JSON does not."""
+    raise ValueError(name)
 
 
 def _leave(signum: int, _: FrameType | None) -> None:

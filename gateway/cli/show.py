@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import click
-import orjson
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +18,12 @@ WIDEST_ALIGNED = 100
 
 def print_json(value: object) -> None:
     """One JSON document, indented."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def json_line(value: object) -> str:
+    """JSON in one line, without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def print_table(heads: Row, rows: Sequence[Row], styles: Sequence[str] | None = None) -> None:

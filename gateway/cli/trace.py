@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 import click
-import orjson
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import STYLE_OF_KIND, tokens_of
-from gateway.cli.show import printable
+from gateway.cli.show import json_line, printable
 
 WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no
@@ -28,7 +27,7 @@ def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str
     with --json."""
     with suppress(KeyboardInterrupt):
         for line in client.trace(key, request_id, for_s):
-            click.echo(orjson.dumps(line) if as_json else _told(line))
+            click.echo(json_line(line) if as_json else _told(line))
 
 
 def _told(line: Json) -> str:

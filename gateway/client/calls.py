@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from urllib.parse import quote
+
+import orjson
 
 from gateway.client.errors import Distrusted, Json, Unreachable
 from gateway.client.records import Grant, JobRecord
@@ -73,9 +76,15 @@ class Calls:
 
     # --- jobs
 
-    async def submit(self, queue: str, job: Json) -> JobRecord:
-        """Enqueue a job; the same key again changes nothing."""
-        return JobRecord.of(await self.transport.json("POST", f"{_queue(queue)}/jobs", job))
+    async def submit(
+        self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None, repeat_key: str
+    ) -> JobRecord:
+        """Enqueue a job; the same key again changes nothing. Under one `repeat_key` it is the same submission."""
+        body: Json = {"key": key}
+        if payload is not None:
+            body["payload"] = as_json(payload)
+        body |= {name: value for name, value in (("priority", priority), ("delay_s", delay_s)) if value is not None}
+        return JobRecord.of(await self._repeatable(f"{_queue(queue)}/jobs", body, repeat_key))
 
     async def receive(
         self, queue: str, holder: str, visibility_s: float | None, wait_s: float, max_jobs: int, repeat_key: str
@@ -109,7 +118,7 @@ class Calls:
         """Record that the job is done."""
         body: Json = {"token": said(token)}
         if result is not None:
-            body["result"] = result
+            body["result"] = as_json(result)
         if outputs:
             body["outputs"] = [output_of(name) for name in outputs]
         return JobRecord.of(await self.transport.json("POST", f"{_job(key)}/complete", body))
@@ -121,7 +130,7 @@ class Calls:
         """Whether the token may have an effect outside S3 at this moment."""
         await self.transport.json("POST", f"/v1/fences/{quote(key, safe='')}/check", {"token": said(token)})
 
-    async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float) -> Json:
+    async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float = 0.0) -> Json:
         headers = {"Idempotency-Key": repeat_key}
         return await self.transport.json("POST", target, body, timeout_s=TIMEOUT_S + wait_s, headers=headers)
 
@@ -129,6 +138,12 @@ class Calls:
 def said(token: int) -> str:
     """A token in JSON, exact for every reader."""
     return str(token)
+
+
+def as_json(value: object) -> orjson.Fragment:
+    """A payload or a result on its way; a fragment is JSON already, and goes as it is. Raises `TypeError` or
+    `ValueError` for what JSON has no word for: orjson would make null of a NaN, and has no long whole numbers."""
+    return value if isinstance(value, orjson.Fragment) else orjson.Fragment(json.dumps(value, allow_nan=False))
 
 
 def output_of(name: str) -> Json:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gateway.client.background import Background
 from gateway.client.calls import Calls, patience, patiently
-from gateway.client.errors import Json
 from gateway.client.hold import LEAST_TURN_S, JobHold, LeaseHold, LeaseWish
 from gateway.client.records import Grant, JobRecord
 from gateway.client.transport import Transport, checked_api_token, checked_url
@@ -74,11 +73,12 @@ class Engine:
     async def submit(
         self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None
     ) -> JobRecord:
-        job: Json = {"key": key}
-        named = {"payload": payload, "priority": priority, "delay_s": delay_s}
-        job |= {name: value for name, value in named.items() if value is not None}
-        until = self.clock.monotonic() + self.patience_s
-        return await patiently(lambda: self.calls.submit(queue, job), lambda: until, self.clock)
+        repeat_key, until = self.clock.nonce(), self.clock.monotonic() + self.patience_s
+
+        async def attempt() -> JobRecord:
+            return await self.calls.submit(queue, key, payload, priority, delay_s, repeat_key)
+
+        return await patiently(attempt, lambda: until, self.clock)
 
     async def job(self, key: str) -> JobRecord:
         until = self.clock.monotonic() + self.patience_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -164,8 +165,8 @@ class Transport:
 
     def _document(self, body: bytes) -> Json:
         try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            answer = json.loads(body)  # where orjson would make floats of long whole numbers
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise Unreachable(f"what answers at {self.url} is not a gateway's control API")

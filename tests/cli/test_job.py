@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,30 @@ def test_a_job_by_hand(gateway: GatewayProcess, key: str, queue: str, tmp_path: 
     assert head.split() == ["KEY", "QUEUE", "STATE", "ATTEMPTS", "TOKEN", "NOTE"]
     assert line.endswith("by token 1")
     assert told(gateway, "job", "list", "--queue", queue, "--state", "dead").count("\n") == 1
+
+
+def test_numbers_are_sent_and_shown_as_they_are(gateway: GatewayProcess, key: str, queue: str, tmp_path: Path) -> None:
+    """Long ones too, in payload and result, for people and for scripts; what no double can be is refused, and not taken
+    for a text."""
+    ids = "[123456789012345678901234567890,-9223372036854775809]"
+    refused = gateway.ask("job", "submit", queue, key, "1e400")
+    assert (refused.exit_code, "as a string" in refused.stderr) == (1, True)
+    assert asked(gateway, "job", "submit", queue, key, ids)["payload"] == json.loads(ids)
+    assert ids in told(gateway, "job", "list", "--queue", queue)
+    assert ids in told(gateway, "job", "receive", queue)
+    result = tmp_path / "result.json"
+    result.write_text(f'{{"ids": {ids}, "share": 0.1}}\n')
+    answer = asked(gateway, "job", "complete", key, "1", "--result", str(result))
+    assert answer["completion"]["result"] == json.loads(result.read_text())
+    shown = told(gateway, "job", "show", key)
+    assert f"Payload  {ids}" in re.sub(" +", "  ", shown)
+    assert f'{{"ids":{ids},"share":0.1}}' in shown
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "not JSON", "{'a': 1}", ""])
+def test_what_is_not_json_is_a_text(gateway: GatewayProcess, key: str, queue: str, text: str) -> None:
+    """Also what Python alone takes for a number."""
+    assert asked(gateway, "job", "submit", queue, key, text)["payload"] == text
 
 
 def test_an_output_is_verified(gateway: GatewayProcess, key: str, queue: str, bucket: str) -> None:

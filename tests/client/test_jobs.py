@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -61,6 +62,42 @@ async def test_a_result_is_given_within(gateway: Served, key: str, queue: str) -
         record = await client.job(key)
         assert record.completion is not None
         assert (record.completion.result, record.attempts) == (["a", 1], 1)
+
+
+async def test_a_submission_is_repeated_under_one_idempotency_key(
+    gateway: Served, key: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was lost, so it is sent again, as the same one; the next call is another."""
+    drawn: list[bytes] = []
+
+    def harm(head: bytes) -> Harm:
+        drawn.extend(re.findall(rb"(?i)\r\nidempotency-key: (\S+)", head))
+        return gateway.harm(head)
+
+    monkeypatch.setattr(gateway.proxy, "harm", harm)
+    gateway.harms.append((b"/jobs", Harm.SWALLOW))
+    async with GatewayClient(gateway.url) as client:
+        assert (await client.submit(queue, key)).state == "waiting"
+        await client.submit(queue, key)
+    first, again, other = drawn
+    assert first == again != other
+
+
+async def test_numbers_of_any_length(gateway: Served, key: str, queue: str) -> None:
+    """A whole number comes back digit by digit; what JSON has no word for is refused before it is sent, and what no
+    double can be by the gateway."""
+    long = [10**30, -(2**63) - 1, 2**64]
+    async with GatewayClient(gateway.url) as client:
+        for unsaid, refusal in ((math.nan, ValueError), ({1, 2}, TypeError), (10**400, Refused)):
+            with pytest.raises(refusal):
+                await client.submit(queue, key, unsaid)
+        assert (await client.submit(queue, key, long)).payload == long
+        async with await taken(client, queue) as job:
+            assert job.payload == long
+            await job.complete({"ids": long})
+        record = await client.job(key)
+        assert record.completion is not None
+        assert record.completion.result == {"ids": long}
 
 
 async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: str, queue: str) -> None:
