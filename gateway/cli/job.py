@@ -39,6 +39,7 @@ job.add_command(work)
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest is delivered first.")
 @click.option("--delay", "delay_s", type=Seconds(min=0), default=0.0, help="Not to be delivered for so many seconds.")
 @click.option("--new", is_flag=True, help="Refuse a key that has a job already.")
+@click.option("--idempotency-key", help="Repeated with the same one, the command is no second submission.")
 @control_command
 def submit(
     client: ControlClient,
@@ -49,6 +50,7 @@ def submit(
     priority: int,
     delay_s: float,
     new: bool,
+    idempotency_key: str | None,
 ) -> None:
     """Submit the job KEY to QUEUE. A key that has its job already is left as it is.
 
@@ -56,7 +58,8 @@ def submit(
     body: Json = {"key": key, "priority": priority, "delay_s": delay_s, "deduplicate": not new}
     if payload is not None:
         body["payload"] = json_or_text(payload)
-    answer = client.ask("POST", f"/v1/queues/{quote(queue, safe='')}/jobs", body)
+    target = f"/v1/queues/{quote(queue, safe='')}/jobs"
+    answer = client.ask("POST", target, body, repeat_key=idempotency_key or SystemClock().nonce())
     if as_json:
         print_json(answer)
         return

@@ -83,6 +83,10 @@ def test_a_job_by_hand(gateway: GatewayProcess, key: str, queue: str, tmp_path: 
     assert asked(gateway, "job", "submit", queue, key, "another")["payload"] == {"frames": 240}
     again = gateway.ask("job", "submit", queue, key, "--new")
     assert (again.exit_code, "has a job already" in again.stderr) == (1, True)
+    for _ in range(2):
+        assert "waiting" in told(
+            gateway, "job", "submit", f"{queue} 2", f"{key} 2", "--new", "--idempotency-key", "once"
+        )
     _, line = told(gateway, "job", "receive", queue, "--holder", "me").splitlines()
     assert line.endswith('{"frames":240}')
     assert told(gateway, "job", "receive", queue).startswith("There is no job")
