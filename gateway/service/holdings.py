@@ -67,7 +67,15 @@ class Holdings:
             began_at = self._clock.monotonic() - max(0.0, self._clock.wall() - grant.at)
             term = Term(grant.ttl_s, began_at, self.started_at + grant.ttl_s)
             line.held = HeldLease(
-                line.key, Token(grant.token), grant.holder, grant.ttl_s, grant.id, True, term, ran_out=True
+                line.key,
+                Token(grant.token),
+                grant.holder,
+                grant.ttl_s,
+                grant.id,
+                True,
+                term,
+                maybe_pending=fence.completed_floor < grant.token,
+                ran_out=True,
             )
             if term.left_s(self._clock.monotonic()) == 0:
                 line.held.told = line.held.forgettable = True

@@ -256,6 +256,8 @@ class Leases:
 
     async def _confirm(self, line: Line, held: HeldLease, request_id: str, wait_s: float | None) -> Lease:
         """Await the hand-over; begin the lease's time. One that has run out is renewed by being asked for again."""
+        if held.maybe_pending and not held.told:
+            held.term, held.maybe_pending = None, False
         held.askers += 1
         try:
             live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id, wait_s=wait_s)
@@ -273,6 +275,7 @@ class Leases:
         if held.term is None:
             held.term = Term(held.ttl_s, now, now + held.ttl_s)
             self._holdings.watch(held, held.term.expires_at)
+            line.stir()  # the first in it has not known until when to wait
         elif held.term.left_s(now) == 0:
             return await self._renewed(held, None)
         return self._lease(held, now)

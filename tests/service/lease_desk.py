@@ -40,10 +40,16 @@ class Desk:
         return [event.kind for event in reversed(await self.store.events("j", None, 99))]
 
 
-async def desk(terms: LeaseTerms | None = None, store: MemoryStore | None = None, timing: Timing | None = None) -> Desk:
-    """One that has started; with `store` of an earlier one, after a restart."""
+async def desk(
+    terms: LeaseTerms | None = None,
+    store: MemoryStore | None = None,
+    timing: Timing | None = None,
+    *,
+    clean: bool = True,
+) -> Desk:
+    """One that has started; with `store` of an earlier one, after a restart, or after a crash."""
     if store is not None:
-        await store.stop(clean=True)
+        await store.stop(clean=clean)
     table = await rig(store=store, timing=timing)
     leases = Leases(table.fences, terms or LeaseTerms())
     await leases.start()

@@ -10,8 +10,10 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.service.lease_errors import Held, Lost
 from gateway.service.leases import Lease, LeaseTerms
+from gateway.service.waits import Timing
 from gateway.stores.values import Fence
 from tests.service.lease_desk import J, desk, later, play, refused
+from tests.service.rig import Fault, refusal
 
 
 def test_those_who_wait_are_served_in_their_order() -> None:
@@ -49,6 +51,24 @@ def test_who_waits_is_granted_the_key_when_the_lease_runs_out() -> None:
         lost = await refused(d.leases.renew(J, first.token))
         assert isinstance(lost, Lost)
         assert (lost.floor, lost.sealed) == (second.token, False)
+
+    play(main())
+
+
+def test_who_waits_while_a_grant_is_pending_is_served_when_its_lease_runs_out() -> None:
+    """He came when nobody could tell until when it lasts."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(settle_timeout_s=30, handover_wait_s=60))
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        pending = asyncio.create_task(d.acquire("A", 10))
+        await later(1)
+        waiting = asyncio.create_task(d.acquire("B", wait_s=500))
+        first = await pending
+        before = asyncio.get_running_loop().time()
+        assert (await waiting).token == first.token + 1
+        assert asyncio.get_running_loop().time() - before == pytest.approx(10)
 
     play(main())
 

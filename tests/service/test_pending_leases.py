@@ -99,6 +99,50 @@ def test_a_pending_grant_lapses_unless_it_is_asked_for_again() -> None:
     play(main())
 
 
+def test_a_grant_that_was_pending_when_the_gateway_was_killed_is_pending_for_who_asks_again() -> None:
+    """Nobody is granted the key before him, however short his lease; and its time begins with the hand-over, which a
+    new run awaits once more."""
+
+    async def main() -> None:
+        timing = Timing(settle_timeout_s=30, handover_wait_s=12)
+        d = await desk(timing=timing)
+        d.rig.upstream.faults = [Fault.LOST_LATE]
+        await refusal(d.rig.put(1, b"lost"))
+        with pytest.raises(TryAgain):
+            await d.acquire("A", 15, idempotency_key="once")
+        await d.leases.stop()
+        d = await desk(store=d.store, timing=timing, clean=False)
+        waiting = asyncio.create_task(d.acquire("B", wait_s=100))
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await d.acquire("A", 15, idempotency_key="once")
+        lease = await d.acquire("A", 15, idempotency_key="once")
+        assert (lease.token, lease.expires_in_s) == (2, 15)
+        assert (await waiting).token == 3
+
+    play(main())
+
+
+def test_a_grant_that_is_told_at_last_lasts_for_who_was_told_before() -> None:
+    """That its hand-over is complete is written lazily: a killed gateway may not know. Who was told of his lease renews
+    it in the next run at once, and without being asked for again it runs out like any other."""
+
+    async def main() -> None:
+        d = await desk()
+        d.store.complete_handover = lambda *_: None
+        lease = await d.acquire("A", 15)
+        await d.leases.stop()
+        d = await desk(store=d.store, clean=False)
+        before = asyncio.get_running_loop().time()
+        assert (await d.leases.renew(J, lease.token)).expires_in_s == 15
+        assert asyncio.get_running_loop().time() == before
+        await later(16)
+        assert d.ends == [("j", 1, EventKind.EXPIRED)]
+        assert (await d.leases.renew(J, lease.token)).expires_in_s == 15
+
+    play(main())
+
+
 def test_a_pending_grant_that_nobody_can_ask_for_again_lapses_at_once() -> None:
     """Without an idempotency key there is no way back to it: the key must not be held for nobody."""
 
