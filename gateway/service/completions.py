@@ -42,11 +42,12 @@ class Completions:
         upstream: Upstream,
         clock: Clock,
         rules: Ruleset,
-        done: Callable[[FencingKey], None],
+        done: Callable[[FencingKey, Token], None],
         sealed: Callable[[FencingKey, Token], None],
     ) -> None:
-        """`done` is told of each key that has been completed, `sealed` of a token that somebody else has sealed at the
-        very moment at which it was to complete: of that end nobody has been told, since this one was coming."""
+        """`done` is told of each key that has been completed and the token that did it, `sealed` of a token that
+        somebody else has sealed at the very moment at which it was to complete: of that end nobody has been told, since
+        this one was coming."""
         self._store = store
         self._fences = fences
         self._leases = leases
@@ -90,7 +91,7 @@ class Completions:
                     change = await self._record(key, token, result, outputs, request_id)
                 if change.done and change.job is not None:
                     self.completed += 1
-                    self._done(key)
+                    self._done(key, token)
                     return change.job
                 if not change.fence.completed_token:
                     self._sealed(key, token)

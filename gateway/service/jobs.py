@@ -261,9 +261,9 @@ class Jobs:
         if running is not None and running.token == token:
             del self._running[key]
 
-    def completed(self, key: FencingKey) -> None:
+    def completed(self, key: FencingKey, token: Token) -> None:
         """The job is done, by whatever way."""
-        self._running.pop(key, None)
+        self._forget(key, token)
 
     def sealed(self, key: FencingKey, token: Token) -> None:
         """Somebody else has sealed the token at the very moment at which its holder ended it: nobody has been told of

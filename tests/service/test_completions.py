@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core.errors import Reason
-from gateway.core.keys import FencingKey, Token
+from gateway.core.keys import Token
 from gateway.service.completions import Completions
 from gateway.service.leases import Leases
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
-from tests.service.job_desk import desk
+from tests.service.job_desk import J, at, desk
 from tests.service.rig import refusal, rig
 from tests.virtual_time import run
-
-J = FencingKey("j")
 
 
 def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
@@ -25,7 +23,14 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         await r.put(1, b"A")
         leases = Leases(r.fences)
         completions = Completions(
-            r.store, r.fences, leases, r.upstream, r.writes.clock, r.rules, lambda key: None, lambda key, token: None
+            r.store,
+            r.fences,
+            leases,
+            r.upstream,
+            r.writes.clock,
+            r.rules,
+            lambda key, token: None,
+            lambda key, token: None,
         )
         raise_floor = r.store.raise_floor
 
@@ -41,6 +46,32 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         assert job.completion.token == 2
         assert (await refusal(r.put(2, b"B"))).reason is Reason.SEALED
         assert (await refusal(r.put(1, b"A"))).reason is Reason.STALE_TOKEN
+
+    run(main())
+
+
+def test_a_completion_that_is_told_after_the_job_was_reopened_and_delivered_leaves_that_alone() -> None:
+    """Found by the explorer: the delivery was forgotten with the completed one, and stayed with nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(
+            d.store, d.fences, d.leases, d.rig.upstream, d.clock, d.rig.rules, d.jobs.completed, d.jobs.sealed
+        )
+        await d.submit("j")
+        assert await d.received() == ("j", 1, 1)
+        await at(31)
+        complete = d.store.jobs.complete
+
+        async def told_late(*asked: Any) -> Any:
+            change = await complete(*asked)
+            await d.jobs.reopen(J, "again")
+            assert await d.received() == ("j", 2, 1)
+            return change
+
+        d.store.jobs.complete = told_late  # type: ignore[method-assign]
+        await completions.complete(J, Token(1))
+        assert await d.received(wait_s=60) == ("j", 3, 2)
 
     run(main())
 

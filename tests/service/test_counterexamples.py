@@ -196,7 +196,7 @@ async def a_completion_waits_for_its_own_writes() -> bool:
     lease = await leases.acquire(FencingKey("j"), "A", 600)
     await lost(r, r.put(lease.token, b"A"))
     completions = Completions(
-        r.store, r.fences, leases, r.upstream, VirtualClock(), r.rules, lambda key: None, lambda key, token: None
+        r.store, r.fences, leases, r.upstream, VirtualClock(), r.rules, lambda key, token: None, lambda key, token: None
     )
     await completions.complete(lease.key, lease.token)
     return lands_late(r)
