@@ -10,6 +10,9 @@ from tests.chaos.proxy import Harm
 from tests.chaos.stage import Stage, done_within
 from tests.chaos.torment import start
 
+STAGING_BOUND_S = 5.0
+"""By then a write that the gateway takes has reached the store, on any host."""
+
 
 async def _held_up(stage: Stage, harm: Harm, value: str) -> asyncio.Future[Answer | None]:
     """A write of 33 on its way, once the harm has come to it. One that the gateway cannot send now is sent again."""
@@ -65,17 +68,24 @@ async def clock_stepped(stage: Stage) -> None:
 
 
 async def overtaken(stage: Stage) -> None:
-    """33 has sent all but its last byte when 34 writes; then it sends that, too."""
-
-    stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.NONE)
+    """33 has sent all but its last byte when 34 writes; then it sends that, too. Where the gateway has answered 33 before
+    it began to send it on, 33 is sent again."""
+    staged = False
 
     async def overtake() -> None:
-        await stage.once.done.wait()
+        nonlocal staged
+        staging = asyncio.ensure_future(stage.once.done.wait())
+        staged = await done_within(staging, STAGING_BOUND_S)
+        if not staged:
+            staging.cancel()
+            return
         answer = await stage.put(34, "new")
         assert answer is not None
         assert answer.status == 200
 
-    await stage.put(33, "old", size=200_000, pause=overtake)
+    while not staged:
+        stage.once.order(f"PUT /{stage.bucket}/{stage.name}", Harm.NONE)
+        await stage.put(33, "old", size=200_000, pause=overtake)
     await stage.look()
 
 
