@@ -68,8 +68,8 @@ async def clock_stepped(stage: Stage) -> None:
 
 
 async def overtaken(stage: Stage) -> None:
-    """33 has sent all but its last byte when 34 writes; then it sends that, too. Where the gateway has answered 33 before
-    it began to send it on, 33 is sent again."""
+    """33 has sent all but its last byte when 34 writes; then it sends that, too. A write of 33 that the gateway cannot
+    send on now is sent again."""
     staged = False
 
     async def overtake() -> None:
