@@ -90,7 +90,7 @@ class ControlClient:
 
     def metrics(self) -> str:
         """Prometheus text."""
-        return self._call(self.engine.transport.read("GET", "/metrics")).decode()
+        return self._call(self.engine.transport.read("/metrics")).decode()
 
     def buckets(self) -> Json:
         """Who the gateway is, and which buckets it rules or refuses."""

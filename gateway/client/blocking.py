@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from gateway.client.engine import PATIENCE_S, Engine
+from gateway.client.engine import Connected
 from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
 from gateway.client.records import JobRecord
-from gateway.clock import Clock
 
 
 class _Context(Guarded):
@@ -76,21 +74,8 @@ class SyncJob(_Context, GuardedJob):
             raise caught
 
 
-class SyncGatewayClient:
+class SyncGatewayClient(Connected):
     """`GatewayClient` for code without asyncio; safe to use from several threads."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        api_token: str | None = None,
-        tls: ssl.SSLContext | None = None,
-        holder: str | None = None,
-        patience_s: float = PATIENCE_S,
-        clock: Clock | None = None,
-    ) -> None:
-        """Raises `ValueError` for an address or token that can be none."""
-        self.engine = Engine(url, api_token, tls, holder, patience_s, clock)
 
     def __enter__(self) -> Self:
         return self

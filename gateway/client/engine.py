@@ -20,6 +20,24 @@ from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, DEFAULT_URL, URL_
 PATIENCE_S = 30.0
 
 
+class Connected:
+    """What both faces of the client begin with: one gateway, and the engine for it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        holder: str | None = None,
+        patience_s: float = PATIENCE_S,
+        clock: Clock | None = None,
+    ) -> None:
+        """Raises `ValueError` for an address or token that can be none, `OSError` for authorities that cannot be
+        read."""
+        self.engine = Engine(url, api_token, tls, holder, patience_s, clock)
+
+
 class Engine:
     """Coroutines for `background`, each one call, ridden out while no gateway answers."""
 
@@ -32,8 +50,7 @@ class Engine:
         patience_s: float,
         clock: Clock | None,
     ) -> None:
-        """Raises `ValueError` for an address or token that can be none, `OSError` for authorities that cannot be
-        read."""
+        """Raises as `Connected` does."""
         address = checked_url(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         token = checked_api_token(os.environ.get(API_TOKEN_VARIABLE) if api_token is None else api_token)
         if tls is None and address.startswith("https:"):

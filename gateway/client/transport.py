@@ -66,20 +66,13 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> Json:
         """The answer's JSON object; empty for 204. Raises `Refused`, `Unreachable`."""
-        data = await self.read(method, target, body, timeout_s=timeout_s, headers=headers)
+        async with self._open(method, target, body, timeout_s, headers or {}) as answer:
+            data = await answer.read()
         return self._document(data) if data else {}
 
-    async def read(
-        self,
-        method: str,
-        target: str,
-        body: Json | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        """The answer's body. Raises `Refused`, `Unreachable`."""
-        async with self._open(method, target, body, timeout_s, headers or {}) as answer:
+    async def read(self, target: str) -> bytes:
+        """The body of an answer of whatever kind. Raises `Refused`, `Unreachable`."""
+        async with self._open("GET", target, None, TIMEOUT_S, {}) as answer:
             return await answer.read()
 
     async def pieces(self, target: str) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ import structlog
 from gateway.service.courier import NotTaken, Pace
 from gateway.service.webhooks import Answer
 from gateway.stores.base import StoreUnavailable
-from tests.service.announcement_desk import DAY_S, DOWN, desk, virtually
+from tests.service.announcement_desk import DAY_S, DOWN, Receiver, desk, virtually
 
 # --- order, and what holds up what
 
@@ -67,21 +67,25 @@ async def test_a_key_that_is_choked_on_holds_up_no_other() -> None:
         assert it.receiver.of("bad") == list(range(1, 400))
 
 
+def hang(receiver: Receiver) -> None:
+    """It takes what is sound at once, and runs into the time-out with every key that begins with `bad`."""
+
+    async def post(headers: Mapping[str, str], body: bytes) -> Answer:
+        told = json.loads(body)
+        if str(told["subject"]).startswith("bad"):
+            await asyncio.sleep(15)
+            raise NotTaken("it did not answer within 15 s")
+        receiver.taken.append(told)
+        return Answer(200)
+
+    receiver.post = post
+
+
 @virtually
 async def test_keys_that_hang_leave_room_for_sound_ones() -> None:
     """A hundred keys run into the time-out over and over; a sound one does not wait for them."""
     async with desk() as it:
-        it.receiver.takes_s = 0.01
-
-        async def post(headers: Mapping[str, str], body: bytes) -> Answer:
-            told = json.loads(body)
-            if str(told["subject"]).startswith("bad"):
-                await asyncio.sleep(15)
-                raise NotTaken("it did not answer within 15 s")
-            it.receiver.taken.append(told)
-            return Answer(200)
-
-        it.receiver.post = post
+        hang(it.receiver)
         for number in range(100):
             await it.raises(f"bad-{number}", 1)
         await asyncio.sleep(3600)
@@ -97,16 +101,7 @@ async def test_keys_that_hang_leave_room_for_sound_ones() -> None:
 async def test_retries_leave_half_of_the_places() -> None:
     """Sixteen keys hang for the whole time-out each time; what is sound goes at once all the same."""
     async with desk() as it:
-
-        async def post(headers: Mapping[str, str], body: bytes) -> Answer:
-            told = json.loads(body)
-            if str(told["subject"]).startswith("bad"):
-                await asyncio.sleep(15)
-                raise NotTaken("it did not answer within 15 s")
-            it.receiver.taken.append(told)
-            return Answer(200)
-
-        it.receiver.post = post
+        hang(it.receiver)
         for number in range(16):
             await it.raises(f"bad-{number}", 1)
         for token in range(1, 900):
