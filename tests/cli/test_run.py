@@ -59,7 +59,7 @@ def test_what_the_command_finds(gateway: GatewayProcess, key: str) -> None:
     found = dict(one.split("=", 1) for one in done.stdout.split("\0") if one)
     assert (found["FENCING_KEY"], found["FENCING_TOKEN"]) == (key, "1")
     assert found["FENCING_GATEWAY_URL"] == gateway.control_url
-    assert found["AWS_ENDPOINT_URL_S3"] == found["AWS_ENDPOINT_URL"] == gateway.url
+    assert found["AWS_ENDPOINT_URL_S3"] == found["AWS_ENDPOINT_URL"] == found["S3_ENDPOINT_URL"] == gateway.url
     assert found["AWS_REGION"] == found["AWS_DEFAULT_REGION"] == "us-east-1"
     assert found["AWS_ACCESS_KEY_ID"].startswith("FGLS")
     assert {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} < found.keys()

@@ -59,6 +59,7 @@ def environment(target: Target, home: Path) -> dict[str, str]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_ENDPOINT_URL_S3": target.url,
+        "S3_ENDPOINT_URL": target.url,
         "AWS_EC2_METADATA_DISABLED": "true",
         "RCLONE_CONFIG": str(rclone),
         "RCLONE_CONFIG_GATEWAY_TYPE": "s3",

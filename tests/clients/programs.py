@@ -6,17 +6,53 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from tests.clients.drivers import ALL, HEADER, Companion, Program
+from tests.clients.drivers import ALL, HEADER, Companion, Failed, Program
 from tests.clients.gateway import BUCKET
 from tests.conftest import REGION
 from tests.gateway_process import ROOT
 
 HERE = Path(__file__).parent
+AWS_CLI_2 = ROOT / ".services/aws-v2/bin"
 BEFORE_CHECKSUMS = (str(ROOT / ".services/before-checksums/bin/python"), "-W", "error", str(HERE / "boto.py"))
 
 
 class AwsCli(Program):
     """The AWS CLI's `aws s3`. User metadata carries the token; there is none on DELETE."""
+
+    program = "aws"
+    tells_token_on = frozenset({"upload", "copy"})
+
+    def upload(self, path: Path, key: str, token: str | None = None) -> None:
+        self._copy(str(path), f"s3://{BUCKET}/{key}", token)
+
+    def download(self, key: str, path: Path) -> None:
+        self._copy(f"s3://{BUCKET}/{key}", str(path), None)
+
+    def copy(self, source: str, key: str, token: str | None = None) -> None:
+        self._copy(f"s3://{BUCKET}/{source}", f"s3://{BUCKET}/{key}", token)
+
+    def _copy(self, source: str, place: str, token: str | None) -> None:
+        said = ["--metadata", f"fencing-token={token}"] if token else []
+        self.run(self.program, "s3", "cp", "--no-progress", source, place, *said)
+
+    def delete(self, key: str, token: str | None = None) -> None:
+        assert token is None
+        self.run(self.program, "s3", "rm", f"s3://{BUCKET}/{key}")
+
+    def names(self, prefix: str) -> set[str]:
+        command = [self.program, "s3api", "list-objects-v2", "--bucket", BUCKET, "--prefix", prefix]
+        listed = self.run(*command, "--query", "Contents[].[Key]", "--output", "text")
+        return set(listed.splitlines()) - {"None"}
+
+
+class AwsCli2(AwsCli):
+    """The same of version 2."""
+
+    program = str(AWS_CLI_2 / "aws")
+
+
+class S5cmd(Program):
+    """s5cmd. User metadata carries the token; there is none on DELETE, which is a batch of one."""
 
     tells_token_on = frozenset({"upload", "copy"})
 
@@ -31,16 +67,20 @@ class AwsCli(Program):
 
     def _copy(self, source: str, place: str, token: str | None) -> None:
         said = ["--metadata", f"fencing-token={token}"] if token else []
-        self.run("aws", "s3", "cp", "--no-progress", source, place, *said)
+        self.run("s5cmd", "cp", "--raw", *said, source, place)
 
     def delete(self, key: str, token: str | None = None) -> None:
         assert token is None
-        self.run("aws", "s3", "rm", f"s3://{BUCKET}/{key}")
+        self.run("s5cmd", "rm", "--raw", f"s3://{BUCKET}/{key}")
 
     def names(self, prefix: str) -> set[str]:
-        command = ["aws", "s3api", "list-objects-v2", "--bucket", BUCKET, "--prefix", prefix]
-        listed = self.run(*command, "--query", "Contents[].[Key]", "--output", "text")
-        return set(listed.splitlines()) - {"None"}
+        try:
+            listed = self.run("s5cmd", "ls", "--show-fullpath", f"s3://{BUCKET}/{prefix}*")
+        except Failed as error:
+            if "no object found" not in error.text:
+                raise
+            return set()
+        return {line.partition(f"s3://{BUCKET}/")[2] for line in listed.splitlines()}
 
 
 class Rclone(Program):

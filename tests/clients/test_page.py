@@ -17,7 +17,7 @@ import pytest
 from tests.clients.browser import Browser
 from tests.clients.drivers import TIMEOUT_S, environment
 from tests.clients.gateway import LENIENT, STRICT, WatchedGateway
-from tests.clients.programs import BEFORE_CHECKSUMS
+from tests.clients.programs import AWS_CLI_2, BEFORE_CHECKSUMS
 from tests.gateway_process import ROOT, Target, command
 
 PAGE = ROOT / "docs" / "clients.md"
@@ -38,8 +38,8 @@ class Example:
     name: str
     language: str
     words: frozenset[str]
-    """What the page says of it: `services`, needs other programs; `unsigned`, of a client that need not sign;
-    `browser`, runs in a page, after the block before it."""
+    """What the page says of it: `services`, needs other programs; `second`, is of the AWS CLI's version 2;
+    `unsigned`, of a client that need not sign; `browser`, runs in a page, after the block before it."""
     code: str
     before: Example | None
     printed: tuple[str, ...] = ()
@@ -69,6 +69,11 @@ OLDER = [
     for one in EXAMPLES
     if one.name.startswith(("boto3", "aiobotocore"))
 ]
+BY_VERSION_2 = [
+    replace(one, name="AWS CLI 1 by version 2", words=one.words | {"second"})
+    for one in EXAMPLES
+    if one.name == "AWS CLI 1"
+]
 
 
 def needs_services(one: Example) -> bool:
@@ -77,7 +82,10 @@ def needs_services(one: Example) -> bool:
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(one, id=one.name, marks=[pytest.mark.services] * needs_services(one)) for one in EXAMPLES + OLDER],
+    [
+        pytest.param(one, id=one.name, marks=[pytest.mark.services] * needs_services(one))
+        for one in EXAMPLES + OLDER + BY_VERSION_2
+    ],
 )
 def test_the_page_is_true(example: Example, gateway: WatchedGateway, tmp_path: Path) -> None:
     """Each example runs to its end, and prints every line that the page shows, in that order."""
@@ -99,6 +107,8 @@ def test_the_page_is_true(example: Example, gateway: WatchedGateway, tmp_path: P
 def run(example: Example, target: Target, directory: Path) -> str:
     """What the example prints. It has to end with status 0."""
     environ = environment(target, directory)
+    if "second" in example.words:
+        environ["PATH"] = f"{AWS_CLI_2}:{environ['PATH']}"
     if example.language == "bash":
         environ = {name: value for name, value in environ.items() if not name.startswith("RCLONE_CONFIG_")}
     done = subprocess.run(
@@ -137,7 +147,7 @@ def test_the_page_has_examples_for_every_client() -> None:
     headings = {one.name.rpartition(" ")[0] for one in EXAMPLES} - {"Before you begin"}
     assert headings == {
         "boto3", "aiobotocore", "s3fs", "smart_open", "minio-py", "AWS SDK for JavaScript", "Pages in a browser",
-        "AWS CLI", "rclone", "s3cmd", "curl",
+        "AWS CLI", "rclone", "s3cmd", "s5cmd", "curl",
     }  # fmt: skip
 
 
@@ -177,7 +187,12 @@ def test_the_lock_of_node_s_packages_names_no_registry() -> None:
 @pytest.mark.services
 @pytest.mark.parametrize(
     ("client", "shown"),
-    [("AWS CLI", ["aws", "--version"]), ("s3cmd", ["s3cmd", "--version"])],
+    [
+        ("AWS CLI", ["aws", "--version"]),
+        ("AWS CLI, [silent](#aws-cli) when refused", [f"{AWS_CLI_2}/aws", "--version"]),
+        ("s3cmd", ["s3cmd", "--version"]),
+        ("s5cmd", ["s5cmd", "version"]),
+    ],
 )
 def test_the_versions_of_programs_are_those_tried(client: str, shown: list[str]) -> None:
     """So are those of the programs that a lock file pins; rclone and curl are the distribution's."""

@@ -21,9 +21,9 @@ from minio import Minio
 from minio.error import S3Error
 
 from tests.clients.boto import say_token
-from tests.clients.drivers import Failed
+from tests.clients.drivers import Failed, Program
 from tests.clients.gateway import BUCKET, LENIENT, STRICT, WatchedGateway
-from tests.clients.programs import ClientS3, Rclone, S3cmd
+from tests.clients.programs import AwsCli2, ClientS3, Rclone, S3cmd, S5cmd
 from tests.conftest import REGION, s3_client
 from tests.gateway_process import Target
 
@@ -246,6 +246,53 @@ def test_s3cmd_sets_an_acl_after_a_copy(
         s3cmd.copy(f"{place}/a", f"{place}/b", "34")
     assert caught.value.exit_status == 1
     assert s3.get_object(Bucket=BUCKET, Key=f"{place}/b")["Body"].read() == small_file.read_bytes()
+
+
+@pytest.mark.services
+def test_the_aws_cli_2_hides_a_refusal(
+    gateway: WatchedGateway, s3: Any, place: str, small_file: Path, tmp_path: Path
+) -> None:
+    """`s3 cp` of version 2 takes a 412 for an object that is there already: status 0, and nothing said. With the right
+    token it says that it has uploaded; of what is no 412 it tells; `s3api` tells of all."""
+    cli = AwsCli2(gateway.target(STRICT), tmp_path)
+    command = [cli.program, "s3", "cp", "--no-progress", str(small_file), f"s3://{BUCKET}/{place}/a", "--metadata"]
+    assert cli.run(*command, "fencing-token=34").startswith("upload: ")
+    (tmp_path / "late").write_bytes(b"late")
+    command[4] = str(tmp_path / "late")
+    with gateway.recorded() as requests:
+        assert cli.run(*command, "fencing-token=33") == ""
+    assert [line["status"] for line in requests] == [412]
+    with pytest.raises(Failed, match="FencingTokenRequired"):
+        cli.run(*command, "other=1")
+    put = [cli.program, "s3api", "put-object", "--bucket", BUCKET, "--key", f"{place}/a", "--body", command[4]]
+    with pytest.raises(Failed, match="Token 33 is stale"):
+        cli.run(*put, "--metadata", "fencing-token=33")
+    assert s3.get_object(Bucket=BUCKET, Key=f"{place}/a")["Body"].read() == small_file.read_bytes()
+
+
+@pytest.mark.services
+def test_s5cmd_pipe_fails_without_a_word(gateway: WatchedGateway, place: str, tmp_path: Path) -> None:
+    """Refused, `pipe` ends with 1 and says nothing; `cp` says it."""
+    s5cmd = S5cmd(gateway.target(STRICT), tmp_path)
+    (tmp_path / "late").write_bytes(b"late")
+    piped = f"s5cmd pipe --metadata fencing-token=33 s3://{BUCKET}/{place}/a < late"
+    with pytest.raises(Failed) as caught:
+        s5cmd.run("sh", "-c", piped)
+    assert (caught.value.text, caught.value.exit_status) == ("", 1)
+
+
+@pytest.mark.services
+def test_ffmpeg_reads_no_answer_to_what_it_writes(gateway: WatchedGateway, s3: Any, tmp_path: Path) -> None:
+    """Its own PUT names no length, as S3 wants it: 411. It does not look: status 0, and nothing is stored."""
+    signer = s3_client(gateway.url, STRICT, signature_version="s3v4")
+    url = signer.generate_presigned_url("put_object", {"Bucket": BUCKET, "Key": "plain/film.mkv"})
+    signer.close()
+    ffmpeg = Program(gateway.target(STRICT), tmp_path)
+    source = ("-f", "lavfi", "-i", "testsrc=duration=1:size=64x48:rate=10")
+    with gateway.recorded() as requests:
+        ffmpeg.run("ffmpeg", "-nostdin", "-loglevel", "error", *source, "-f", "matroska", "-method", "PUT", url)
+    assert [line["status"] for line in requests] == [411]
+    assert s3.list_objects_v2(Bucket=BUCKET, Prefix="plain/film.mkv")["KeyCount"] == 0
 
 
 METADATA: list[dict[str, Any]] = [

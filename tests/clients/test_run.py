@@ -20,7 +20,7 @@ import pytest
 from gateway.s3.sigv4 import Credentials
 from tests.clients.drivers import environment
 from tests.clients.gateway import BUCKET, WatchedGateway
-from tests.clients.programs import HERE
+from tests.clients.programs import AWS_CLI_2, HERE
 from tests.clients.test_every_client import new_job, shown_token
 from tests.conftest import REGION, s3_client
 from tests.end_to_end.process import wait_until
@@ -44,6 +44,14 @@ def aws(source: Path, key: str, _: str) -> str:
     return f"exec aws s3 cp --no-progress - s3://{BUCKET}/{key} < {source}"
 
 
+def aws2(source: Path, key: str, _: str) -> str:
+    return f"exec {AWS_CLI_2}/aws s3 cp --no-progress - s3://{BUCKET}/{key} < {source}"
+
+
+def s5cmd(source: Path, key: str, _: str) -> str:
+    return f"exec s5cmd pipe --part-size 8 s3://{BUCKET}/{key} < {source}"
+
+
 def rclone(source: Path, key: str, _: str) -> str:
     return f"exec rclone rcat --retries 1 gateway:{BUCKET}/{key} < {source}"
 
@@ -63,7 +71,9 @@ def node(source: Path, key: str, _: str) -> str:
     return f"echo {shlex.quote(call)} | node {HERE}/node/client.js {BUCKET}"
 
 
-TOOLS = (aws, rclone, s3cmd, arrow, node)
+TOOLS = (aws, aws2, rclone, s3cmd, s5cmd, arrow, node)
+SAY_NOTHING = (aws2, s5cmd)
+"""AWS CLI 2 takes a 412 for an object that is there already, and for no failure; `s5cmd pipe` fails without a word."""
 Tool = Callable[[Path, str, str], str]
 
 
@@ -144,30 +154,101 @@ def test_a_tool_that_was_frozen_is_refused(tool: Tool, gateway: WatchedGateway, 
             for _ in range(40):
                 feed.write(PIECE)
             gateway.lines.wait(mark, lambda lines: any(is_part(line, place) for line in lines))
-            frozen = [run.pid, *descendants(run.pid)]
-            for pid in frozen:
-                os.kill(pid, signal.SIGSTOP)
-            taken = gateway.lease(job)
-            given = taken["credentials"]
-            other = s3_client(
-                gateway.url,
-                Credentials(given["access_key_id"], given["secret_access_key"], given["session_token"]),
-            )
-            other.put_object(Bucket=BUCKET, Key=place, Body=b"the other's")
-            other.close()
-            os.killpg(int((tmp_path / "group").read_text()), signal.SIGCONT)
+            frozen = overtake(run, gateway, tmp_path, job, place)
             for _ in range(40):
                 feed.write(PIECE)
-        gateway.lines.wait(mark, lambda lines: any(is_refusal(line, place) for line in lines))
-        wait_until(lambda: not group_lives(tmp_path), BOUND_S)
-        for pid in frozen:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        told = end_of(run, frozen, gateway, tmp_path, place)
+    assert (f"Token 1 is stale: token 2 now holds '{job}'" in told) == (tool not in SAY_NOTHING), told
+
+
+FRAMES = "plain/frames.mkv"
+PRESIGN = """
+import sys, boto3
+from botocore.config import Config
+s3 = boto3.client("s3", config=Config(signature_version="s3v4"))
+print(s3.generate_presigned_url(sys.argv[1], {"Bucket": sys.argv[2], "Key": sys.argv[3]}))
+"""
+
+
+def encode_to(place: str, home: Path) -> str:
+    """A script: ffmpeg encodes what a presigned URL reads; after a word in `gate` curl puts it to another URL."""
+    (home / "presign.py").write_text(PRESIGN)
+    presign = f"{sys.executable} presign.py"
+    return f"""
+        set -e
+        ffmpeg -nostdin -loglevel error -i "$({presign} get_object {BUCKET} {FRAMES})" -c:v mpeg4 film.mkv
+        url=$({presign} put_object {BUCKET} {place})
+        read line < gate
+        curl -sS --noproxy '*' --fail-with-body -T film.mkv "$url"
+    """
+
+
+@pytest.fixture(scope="module")
+def frames(gateway: WatchedGateway, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A short film in the bucket, as `FRAMES`."""
+    file = tmp_path_factory.mktemp("frames") / "frames.mkv"
+    source = ("-f", "lavfi", "-i", "testsrc=duration=1:size=64x48:rate=10")
+    subprocess.run(["ffmpeg", "-nostdin", "-loglevel", "error", *source, "-c:v", "ffv1", file], timeout=60, check=True)
+    gateway.s3.put_object(Bucket=BUCKET, Key=FRAMES, Body=file.read_bytes())
+
+
+@pytest.mark.usefixtures("frames")
+def test_programs_that_know_no_s3_write_fenced(gateway: WatchedGateway, tmp_path: Path) -> None:
+    """ffmpeg and curl, by URLs that the script presigns with what it finds in its environment."""
+    job = new_job()
+    place = f"renders/{job}/film.mkv"
+    (tmp_path / "gate").write_text("go\n")
+    with under_a_lease(gateway, tmp_path, job, encode_to(place, tmp_path)) as run:
         told, _ = run.communicate(timeout=BOUND_S)
+    assert run.returncode == 0, told
+    assert shown_token(gateway.s3, place) == "1"
+    assert gateway.s3.get_object(Bucket=BUCKET, Key=place)["Body"].read() == (tmp_path / "film.mkv").read_bytes()
+
+
+@pytest.mark.usefixtures("frames")
+def test_programs_that_know_no_s3_are_refused_when_frozen(gateway: WatchedGateway, tmp_path: Path) -> None:
+    """The URL was presigned while the lease was held; its upload comes when it is another's."""
+    job = new_job()
+    place = f"renders/{job}/film.mkv"
+    os.mkfifo(tmp_path / "gate")
+    with under_a_lease(gateway, tmp_path, job, encode_to(place, tmp_path)) as run:
+        with (tmp_path / "gate").open("w") as gate:  # once the script reads from it
+            frozen = overtake(run, gateway, tmp_path, job, place)
+            gate.write("go\n")
+        told = end_of(run, frozen, gateway, tmp_path, place)
+    assert f"Token 1 is stale: token 2 now holds '{job}'" in told
+
+
+def overtake(run: subprocess.Popen[str], gateway: WatchedGateway, home: Path, job: str, place: str) -> list[int]:
+    """Stop `run` and all below it; another worker takes over and writes. Then the tool alone is continued. Answers with
+    the processes that were stopped."""
+    frozen = [run.pid, *descendants(run.pid)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    taken = gateway.lease(job)
+    assert taken["token"] == 2
+    given = taken["credentials"]
+    pair = Credentials(given["access_key_id"], given["secret_access_key"], given["session_token"])
+    other = s3_client(gateway.url, pair)
+    other.put_object(Bucket=BUCKET, Key=place, Body=b"the other's")
+    other.close()
+    os.killpg(int((home / "group").read_text()), signal.SIGCONT)
+    return frozen
+
+
+def end_of(run: subprocess.Popen[str], frozen: list[int], gateway: WatchedGateway, home: Path, place: str) -> str:
+    """The tool is refused and ends, and then `run`, which is continued, with 1; what is stored is the other's. Answers
+    with what both have said."""
+    gateway.lines.wait(0, lambda lines: any(is_refusal(line, place) for line in lines))
+    wait_until(lambda: not group_lives(home), BOUND_S)
+    for pid in frozen:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    told, _ = run.communicate(timeout=BOUND_S)
     assert run.returncode == 1, told
-    assert f"Token 1 is stale: token {taken['token']} now holds '{job}'" in told
     assert gateway.s3.get_object(Bucket=BUCKET, Key=place)["Body"].read() == b"the other's"
-    assert shown_token(gateway.s3, place) == str(taken["token"])
+    assert shown_token(gateway.s3, place) == "2"
+    return told
 
 
 def is_part(line: dict[str, Any], place: str) -> bool:
