@@ -381,6 +381,7 @@ class Gateway:
         await self.rebuilds.close()
         await self.uploads.stop()
         await self.writes.close()
+        await self.completions.stop()
         await self.jobs.stop()
         await self.leases.stop()
         await self.webhooks.stop()

@@ -17,6 +17,7 @@ from gateway.core.job import Completion, Job, Output
 from gateway.core.keys import FencingKey, Ruleset, Token, key_in_metadata
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import object_state
+from gateway.service.beside import Beside
 from gateway.service.fences import Fences
 from gateway.service.job_errors import AlreadyCompleted, OutputNotVerified
 from gateway.service.lease_errors import Lost
@@ -57,6 +58,7 @@ class Completions:
         self._done = done
         self._sealed = sealed
         self._turns = Turns()
+        self._beside = Beside()
         self.completed = 0
         """How many jobs this process has recorded as done."""
 
@@ -73,10 +75,12 @@ class Completions:
         JSON text. Raises `AlreadyCompleted` (by another token), `OutputNotVerified`, `Refused` (stale, sealed),
         `Malformed` (TokenNotIssued, TokenJump), `TryAgain` (HandoverPending, UpstreamUnavailable, StoreUnavailable),
         `StoreUnavailable`."""
-        # Shielded: a caller that goes away must not open the gate while his completion is being recorded.
-        task = asyncio.ensure_future(self._complete(key, token, result, tuple(outputs), request_id))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
-        return await asyncio.shield(task)
+        # A caller that goes away must not open the gate while his completion is being recorded.
+        return await self._beside.to_its_end(self._complete(key, token, result, tuple(outputs), request_id))
+
+    async def stop(self) -> None:
+        """What is still waited for, or looked at, is completed no more."""
+        await self._beside.stop()
 
     async def _complete(
         self, key: FencingKey, token: Token, result: str | None, outputs: tuple[Output, ...], request_id: str

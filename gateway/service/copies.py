@@ -6,7 +6,6 @@ condition that the source is still the object whose metadata that is. Until it i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote, unquote
@@ -14,7 +13,7 @@ from urllib.parse import quote, unquote
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
 from gateway.s3.request import BUCKET_NAME, Headers
-from gateway.service.beside import run_in
+from gateway.service.beside import Beside
 from gateway.service.refusals import store_unavailable
 from gateway.service.sending import head_of
 from gateway.service.values import Write
@@ -135,7 +134,7 @@ class CopyMarks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._unmarking: set[asyncio.Task[None]] = set()
+        self._unmarking = Beside()
 
     async def mark(self, write: Write, nonce: str) -> Callable[[], None]:
         """Record the copy; answers what takes the mark away. Raises `TryAgain` (StoreUnavailable)."""
@@ -144,7 +143,11 @@ class CopyMarks:
             await self._store.bind_upload(mark)
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
-        return lambda: run_in(self._unmarking, self._unmark(mark))
+
+        def unmark() -> None:
+            self._unmarking.run(self._unmark(mark))
+
+        return unmark
 
     async def _unmark(self, mark: Upload) -> None:
         # A mark that stays costs waiting after the next unclean start, no safety.
@@ -154,8 +157,8 @@ class CopyMarks:
     @property
     def idle(self) -> bool:
         """Whether no mark is being taken away."""
-        return not self._unmarking
+        return self._unmarking.idle
 
     async def close(self) -> None:
         """Let the marks of settled copies be taken away."""
-        await asyncio.gather(*self._unmarking, return_exceptions=True)
+        await self._unmarking.ended()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.clock import Clock
+from gateway.service.alarms import MIN_WAIT_S
 from gateway.stores.base import Outbox, StoreUnavailable
 from gateway.stores.values import Waiting
 
@@ -35,7 +36,6 @@ STOP_GRACE_S = 1.0
 """How long posts under way may go on when the gateway stops; what is cut is posted again by the next run."""
 TOLD_EVERY_S = 60.0
 """The log is told of failures, and of what is left out, so often at most."""
-MIN_WAIT_S = 0.001
 _MAX_DOUBLINGS = 32
 
 

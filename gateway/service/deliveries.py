@@ -7,11 +7,10 @@ store. What is delivered to a caller who goes away meanwhile is called back, unl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
 from urllib.parse import quote
 
 import structlog
@@ -21,6 +20,7 @@ from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.beside import Beside
 from gateway.service.job_errors import RepeatedReceive
 from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
@@ -30,7 +30,6 @@ from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import Place
 from gateway.stores.values import Event, Granted, GrantWanted
 
-T = TypeVar("T")
 MayHave = Callable[[str], bool]
 _log = structlog.get_logger(__name__)
 
@@ -93,15 +92,13 @@ class Deliveries:
         self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """What has been found and cannot be delivered: when it comes back to its queue, and how."""
         leases.on_end.append(self._free)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = Beside()
         self.delivered = 0
         """How many deliveries this process has made."""
 
     async def stop(self) -> None:
         """Nothing is delivered any more."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._beside.stop()
 
     async def receive(self, queue: str, wish: Wish, may_have: MayHave | None = None) -> list[Delivery]:
         """Jobs, as soon as there is one, at most `wish.most`; none if there is none for `wish.wait_s`. Asked again with
@@ -120,7 +117,7 @@ class Deliveries:
         return await self._repeats.answer(
             (queue, wish.idempotency_key),
             (wish.holder, wish.visibility_s, wish.most),
-            lambda: self._spawn(self._receive(queue, rule, wish, delivery, may_have)),
+            lambda: self._beside.run(self._receive(queue, rule, wish, delivery, may_have)),
             RepeatedReceive,
         )
 
@@ -133,7 +130,7 @@ class Deliveries:
         with self._queues.at(name) as queue:
             while (first := await queue.take(deadline - self._clock.monotonic(), may_have)) is not None:
                 places = [first, *queue.take_more(wish.most - 1, may_have)]
-                work = self._spawn(self._deliver(queue, places, rule, wish, delivery))
+                work = self._beside.run(self._deliver(queue, places, rule, wish, delivery))
                 try:
                     deliveries = await asyncio.shield(work)
                 except asyncio.CancelledError:
@@ -162,7 +159,7 @@ class Deliveries:
         """There is nobody any more to be told."""
         if not work.cancelled() and work.exception() is None:
             for one in work.result() or ():
-                self._spawn(self._give_back(one.lease))
+                self._beside.run(self._give_back(one.lease))
 
     async def _give_back(self, lease: Lease) -> None:
         with suppress(LeaseError, FenceError):
@@ -270,9 +267,3 @@ class Deliveries:
     async def _confirm(self, job: Job, wish: Wish) -> Delivery:
         lease = await self._leases.confirm(FencingKey(job.key), Token(job.token), request_id=wish.request_id)
         return Delivery(job, lease)
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

@@ -7,7 +7,7 @@ import asyncio
 from gateway.core.errors import FenceError
 from gateway.core.write import Verdict
 from gateway.s3.errors import S3Error
-from gateway.service.beside import run_in
+from gateway.service.beside import Beside
 from gateway.service.conditions import Admitted
 from gateway.service.heads import Heads, vouched
 from gateway.service.passages import Passage
@@ -23,7 +23,7 @@ class Doubts:
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
-        self._chases: set[asyncio.Task[None]] = set()
+        self._chases = Beside()
 
     async def answer(self, admitted: Admitted, passage: Passage, nonce: str, result: Result | None) -> Result:
         """If the object bears this very send's nonce, the send was applied; nothing else is known. Raises `TryAgain`
@@ -40,7 +40,7 @@ class Doubts:
                 if verdict is Verdict.OURS:
                     passage.nonce_seen()
                     return vouched(write, state, headers)
-            run_in(self._chases, self._chase(write, passage, nonce))
+            self._chases.run(self._chase(write, passage, nonce))
         seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
         raise in_doubt(write, admitted.live.gate.floor, seen)
 
@@ -61,10 +61,8 @@ class Doubts:
     @property
     def idle(self) -> bool:
         """Whether no object is looked at."""
-        return not self._chases
+        return self._chases.idle
 
     async def close(self) -> None:
         """End the looking."""
-        for task in self._chases:
-            task.cancel()
-        await asyncio.gather(*self._chases, return_exceptions=True)
+        await self._chases.stop()

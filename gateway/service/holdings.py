@@ -6,7 +6,6 @@ overtaken or sealed. Whoever has to know is told by `on_end`.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from gateway.core.gate import Gate
 from gateway.core.keys import FencingKey, Token
 from gateway.core.lease import Caps, Term, next_token
 from gateway.service.alarms import Alarms
+from gateway.service.beside import Beside
 from gateway.service.fences import Fences
 from gateway.service.lease_errors import Completed, Exhausted, Lost
 from gateway.service.lines import HeldLease, Line, Lines
@@ -39,7 +39,7 @@ class Holdings:
         self._caps = caps
         self._log = structlog.get_logger().bind()  # else it is built anew for each line
         self._alarms = Alarms(self._clock, self._look)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.beside = Beside()
         self.started_at = -math.inf
         """When every lease that the store knew had its full time before it; monotonic seconds."""
         self.counts: Counter[str] = Counter()
@@ -49,9 +49,7 @@ class Holdings:
     async def stop(self) -> None:
         """After that nothing is looked after."""
         self._alarms.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.beside.stop()
 
     def see(self, line: Line, fence: Fence) -> HeldLease | None:
         """What the store knows of the key's lease, from now on in `line`. Raises `Completed`, `Exhausted`."""
@@ -166,7 +164,7 @@ class Holdings:
             if ends_at < math.inf:
                 self.watch(held, ends_at)
         elif held.term is None:
-            self.spawn(self._lapse(line.key, held))
+            self.beside.run(self._lapse(line.key, held))
         elif not held.told:
             held.told = held.ran_out = True
             self.counts["expired"] += 1
@@ -197,12 +195,6 @@ class Holdings:
         self.counts["lapsed"] += 1
         self._log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
         self.tell_end(held, EventKind.LAPSED)
-
-    def spawn(self, work: Awaitable[None]) -> None:
-        """Have it done beside, until `stop`."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:

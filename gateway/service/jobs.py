@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import structlog
 
@@ -20,6 +19,7 @@ from gateway.core.errors import FenceError, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.beside import Beside
 from gateway.service.deliveries import Deliveries
 from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedSubmission
 from gateway.service.leases import Lease, Leases
@@ -29,7 +29,6 @@ from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
 from gateway.stores.values import Event, EventKind, Fence
 
-T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 AGAIN_S = 1.0
@@ -58,7 +57,7 @@ class Jobs:
         """What is delivered, by key, as far as its delivery has not run out."""
         self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running, max_waiting, self._doubt)
         self._turns = Turns()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = Beside()
         self._due: asyncio.TimerHandle | None = None
         self._due_at = 0.0
         self._offset_s = 0.0
@@ -89,9 +88,7 @@ class Jobs:
         self.drain()
         if self._due is not None:
             self._due.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._beside.stop()
         await self.deliveries.stop()
 
     def drain(self) -> None:
@@ -128,7 +125,7 @@ class Jobs:
         `RepeatedSubmission`, `StoreUnavailable`."""
         self._rules.of(queue)
         new = Job(key, queue, JobState.WAITING, priority, payload=payload, submission=idempotency_key)
-        return await self._to_its_end(self._submit(queue, new, delay_s, deduplicate))
+        return await self._beside.to_its_end(self._submit(queue, new, delay_s, deduplicate))
 
     async def _submit(self, queue: str, new: Job, delay_s: float, deduplicate: bool) -> tuple[Job, bool]:
         key = FencingKey(new.key)
@@ -186,7 +183,7 @@ class Jobs:
 
     async def _renewed(self, key: FencingKey, token: Token) -> None:
         """A lease that had run out goes on, and so does its job."""
-        await self._to_its_end(self._run_again(key, token))
+        await self._beside.to_its_end(self._run_again(key, token))
 
     async def _run_again(self, key: FencingKey, token: Token) -> None:
         async with self._turns.of(key):
@@ -194,13 +191,13 @@ class Jobs:
             if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
                 self._running[key] = change.job
                 # A slow store may have let it end again, before anybody knew that it ran.
-                self._spawn(self._find_out(key))
+                self._beside.run(self._find_out(key))
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
         `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`."""
         at = self._now() + delay_s if delay_s else 0.0
-        return await self._to_its_end(
+        return await self._beside.to_its_end(
             self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
         )
 
@@ -216,7 +213,7 @@ class Jobs:
                 key, token, policy, now=self._now(), error=error, retry=retry, delay_s=delay_s
             )
 
-        return await self._to_its_end(self._give_up(key, token, "failed", call))
+        return await self._beside.to_its_end(self._give_up(key, token, "failed", call))
 
     async def _give_up(
         self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
@@ -275,7 +272,7 @@ class Jobs:
     async def reopen(self, key: FencingKey, reason: str) -> Job | None:
         """Have a completed or dead job done again; None where it belonged to no queue, so that the key is as if it had
         never been completed. Raises `NoJob`, `NotEnded`, `StoreUnavailable`."""
-        return await self._to_its_end(self._reopen(key, reason))
+        return await self._beside.to_its_end(self._reopen(key, reason))
 
     async def _reopen(self, key: FencingKey, reason: str) -> Job | None:
         change = await self._decided(key, self._store.jobs.reopen(key, reason))
@@ -315,7 +312,7 @@ class Jobs:
         if job is None or job.token != token:
             return
         del self._running[key]
-        self._spawn(self._lapse(key, job, how))
+        self._beside.run(self._lapse(key, job, how))
 
     async def _lapse(self, key: FencingKey, job: Job, how: EventKind) -> None:
         token = Token(job.token)
@@ -360,7 +357,7 @@ class Jobs:
     def _doubt(self, key: FencingKey) -> None:
         """The store has failed, and may have changed the job of `key` all the same."""
         self._queues.doubt()
-        self._spawn(self._find_out(key))
+        self._beside.run(self._find_out(key))
 
     async def _find_out(self, key: FencingKey) -> None:
         while True:
@@ -417,7 +414,7 @@ class Jobs:
 
     def _look(self) -> None:
         self._due = None
-        self._spawn(self._look_for_due())
+        self._beside.run(self._look_for_due())
 
     async def _look_for_due(self) -> None:
         try:
@@ -435,17 +432,3 @@ class Jobs:
     def _now(self) -> float:
         """Seconds since the epoch, by a clock that makes no steps."""
         return self._clock.monotonic() + self._offset_s
-
-    # --- inside -----------------------------------------------------------------------------------------------
-
-    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """A caller that goes away must not leave what is known here behind the store."""
-        task = self._spawn(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
-        return await asyncio.shield(task)
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

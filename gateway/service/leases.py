@@ -393,7 +393,7 @@ class Leases:
         self._forget_timer = asyncio.get_running_loop().call_later(FORGET_EVERY_S, self._forget)
 
     def _forget(self) -> None:
-        self._holdings.spawn(self._forget_repeatable())
+        self._holdings.beside.run(self._forget_repeatable())
         self._forget_later()
 
     async def _forget_repeatable(self) -> None:
