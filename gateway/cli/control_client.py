@@ -16,6 +16,7 @@ import click
 from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
 from gateway.client.blocking import SyncGatewayClient
+from gateway.client.calls import fence_path, lease_path
 from gateway.client.engine import Engine
 from gateway.client.errors import Distrusted, Json, Refused, Unreachable
 from gateway.client.transport import TIMEOUT_S, checked_api_token, checked_url
@@ -53,7 +54,7 @@ class ControlClient:
         )
 
     def fence(self, key: str) -> Json:
-        return self.ask("GET", _path(key))
+        return self.ask("GET", fence_path(key))
 
     def check_alive(self) -> Json:
         return self.ask("GET", "/healthz")
@@ -62,17 +63,17 @@ class ControlClient:
         return self.ask("GET", "/readyz")
 
     def raise_floor(self, key: str, token: int, reason: str) -> Json:
-        return self.ask("POST", _path(key) + "/raise", {"token": str(token), "reason": reason})
+        return self.ask("POST", fence_path(key) + "/raise", {"token": str(token), "reason": reason})
 
     def settle(self, key: str, token: int | None, reason: str) -> Json:
-        return self.ask("POST", _path(key) + "/settle", _said(token, reason))
+        return self.ask("POST", fence_path(key) + "/settle", _said(token, reason))
 
     def seal(self, key: str, token: int | None, reason: str) -> Json:
-        return self.ask("POST", _path(key) + "/seal", _said(token, reason))
+        return self.ask("POST", fence_path(key) + "/seal", _said(token, reason))
 
     def lease_credentials(self, key: str, token: int) -> Json:
         """S3 credentials for a lease that is held."""
-        return self.ask("POST", f"/v1/leases/{quote(key, safe='')}/credentials", {"token": str(token)})
+        return self.ask("POST", f"{lease_path(key)}/credentials", {"token": str(token)})
 
     def fences(self, prefix: str, limit: int | None) -> Json:
         """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""
@@ -80,7 +81,7 @@ class ControlClient:
 
     def events(self, key: str, limit: int | None) -> Json:
         """A key's history, newest first."""
-        return self.pages(_path(key) + "/events", "events", "before", limit, {})
+        return self.pages(fence_path(key) + "/events", "events", "before", limit, {})
 
     def trace(self, key: str | None, request_id: str | None, for_s: int | None) -> Iterator[Json]:
         """The log's lines and the key's history as they come, until the gateway ends or `for_s` have passed."""
@@ -153,10 +154,6 @@ class ControlClient:
 
 def _said(token: int | None, reason: str) -> Json:
     return {"reason": reason} if token is None else {"token": str(token), "reason": reason}
-
-
-def _path(key: str) -> str:
-    return "/v1/fences/" + quote(key, safe="")
 
 
 def control_options(command: Callable[..., None]) -> Callable[..., None]:

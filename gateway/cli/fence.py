@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.rebuild import rebuild
-from gateway.cli.show import print_facts, print_json, print_table, printable
+from gateway.cli.show import exact_moment, moment, print_facts, print_json, print_table, printable
 from gateway.clock import SystemClock
 from gateway.core.errors import Malformed
 from gateway.core.keys import parse_token
@@ -101,7 +101,7 @@ def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
             "`fencing-gateway explain s3://BUCKET/KEY` tells it."
         )
         return
-    rows = [(_moment(e["at"]), e["kind"], tokens_of(e), _detail(e), e["request_id"]) for e in told]
+    rows = [(exact_moment(e["at"]), e["kind"], tokens_of(e), _detail(e), e["request_id"]) for e in told]
     styles = [STYLE_OF_KIND.get(e["kind"], "") for e in told]
     print_table(("AT (UTC)", "WHAT", "TOKEN", "WHY", "REQUEST"), rows, styles)
     if answer["next"] is not None:
@@ -169,7 +169,7 @@ def floor_facts(answer: Json) -> list[tuple[str, str]]:
     """The floors of one key, for people."""
     floor, completed, sealed = _floors(answer)
     facts = [
-        ("Floor", f"{floor}, raised {_moment(answer['raised_at'])}" if answer["raised_at"] else floor),
+        ("Floor", f"{floor}, raised {exact_moment(answer['raised_at'])}" if answer["raised_at"] else floor),
         ("Completed floor", completed),
         ("Sealed", sealed),
     ]
@@ -195,7 +195,7 @@ def _lease(lease: Json) -> str:
 def _print_fences(fences: list[Json]) -> None:
     observed = any(f["shadow_floor"] for f in fences)
     rows = [
-        (f["key"], *_floors(f), *([str(f["shadow_floor"])] if observed else []), _moment(f["raised_at"]))
+        (f["key"], *_floors(f), *([str(f["shadow_floor"])] if observed else []), exact_moment(f["raised_at"]))
         for f in fences
     ]
     heads = ("KEY", "FLOOR", "COMPLETED FLOOR", "SEALED", *(["SHADOW FLOOR"] if observed else []), "RAISED (UTC)")
@@ -230,8 +230,8 @@ def _waiting(handover: Json) -> str:
     sends = len(handover["sends"])
     told = {0: "what was sent before the gateway started", 1: "1 send of a lower token"}
     return (
-        f"The hand-over to token {handover['token']} waits since {_moment(handover['since'])} for "
-        f"{told.get(sends, f'{sends} sends of lower tokens')}, until {_moment(handover['latest'])[:19]} at the latest, "
+        f"The hand-over to token {handover['token']} waits since {exact_moment(handover['since'])} for "
+        f"{told.get(sends, f'{sends} sends of lower tokens')}, until {moment(handover['latest'])} at the latest, "
         f"in {handover['latest_in_s']:.0f} s; {requests} for it now."
     )
 
@@ -264,7 +264,3 @@ def tokens_of(event: Json) -> str:
 
 def _detail(event: Json) -> str:
     return f"{event['detail']} ({event['count']} times)" if event["count"] > 1 else str(event["detail"])
-
-
-def _moment(at: str | None) -> str:
-    return at.replace("T", " ").removesuffix("Z")[:23] if at else "never"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
@@ -15,8 +14,8 @@ from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT
 from gateway.cli.run import check_outputs, json_or_text, result_of
 from gateway.cli.settings import Seconds
-from gateway.cli.show import json_line, print_facts, print_json, print_table, printable
-from gateway.client.calls import output_of
+from gateway.cli.show import json_line, moment, print_facts, print_json, print_table, printable
+from gateway.client.calls import job_path, output_of, queue_path
 from gateway.clock import SystemClock
 
 STYLE_OF_STATE = {"completed": "green", "running": "cyan", "dead": "red", "delayed": "yellow"}
@@ -58,7 +57,7 @@ def submit(
     body: Json = {"key": key, "priority": priority, "delay_s": delay_s, "deduplicate": not new}
     if payload is not None:
         body["payload"] = json_or_text(payload)
-    target = f"/v1/queues/{quote(queue, safe='')}/jobs"
+    target = f"{queue_path(queue)}/jobs"
     answer = client.ask("POST", target, body, repeat_key=idempotency_key or SystemClock().nonce())
     if as_json:
         print_json(answer)
@@ -95,7 +94,7 @@ def receive(
     body: Json = {"holder": holder or f"{socket.gethostname()}:{os.getppid()}", "wait_s": wait_s, "max": max_jobs}
     if visibility_s is not None:
         body["visibility_s"] = visibility_s
-    target = f"/v1/queues/{quote(queue, safe='')}/receive"
+    target = f"{queue_path(queue)}/receive"
     answer = client.ask("POST", target, body, wait_s=wait_s, repeat_key=SystemClock().nonce())
     if as_json:
         print_json(answer)
@@ -132,7 +131,7 @@ def complete(
     body: Json = {"token": str(token), "outputs": [output_of(name) for name in outputs]}
     if result is not None:
         body["result"] = result_of(result)
-    answer = client.ask("POST", f"{_path(key)}/complete", body)
+    answer = client.ask("POST", f"{job_path(key)}/complete", body)
     if as_json:
         print_json(answer)
         return
@@ -166,7 +165,7 @@ def list_jobs(client: ControlClient, as_json: bool, queue: str | None, state: st
 @control_command
 def show_job(client: ControlClient, as_json: bool, key: str) -> None:
     """What is known of the job KEY."""
-    answer = client.ask("GET", _path(key))
+    answer = client.ask("GET", job_path(key))
     if as_json:
         print_json(answer)
         return
@@ -178,17 +177,17 @@ def show_job(client: ControlClient, as_json: bool, key: str) -> None:
         ("Token", str(answer["token"])),
         ("Holder", _holder(answer)),
         ("Priority", str(answer["priority"])),
-        ("Submitted", _moment(answer["submitted_at"])),
+        ("Submitted", moment(answer["submitted_at"])),
         ("Payload", _json(answer["payload"])),
     ]
     if answer["state"] == "delayed":
-        facts.append(("Due", _moment(answer["available_at"])))
+        facts.append(("Due", moment(answer["available_at"])))
     if answer["error"]:
         facts.append(("Last error", answer["error"]))
     if done := answer["completion"]:
         outputs = ", ".join(f"{output['bucket']}/{output['key']}" for output in done["outputs"])
         facts += [
-            ("Completed", f"{_moment(done['at'])} by token {done['token']}, {done['holder'] or 'holder unknown'}"),
+            ("Completed", f"{moment(done['at'])} by token {done['token']}, {done['holder'] or 'holder unknown'}"),
             ("Result", _json(done["result"])),
             ("Outputs", outputs or "none named"),
         ]
@@ -202,7 +201,7 @@ def show_job(client: ControlClient, as_json: bool, key: str) -> None:
 @control_command
 def redrive(client: ControlClient, as_json: bool, queue: str, reason: str, limit: int) -> None:
     """Have the dead jobs of QUEUE tried again, with all their attempts. An operator's."""
-    answer = client.ask("POST", f"/v1/queues/{quote(queue, safe='')}/redrive", {"reason": reason, "limit": limit})
+    answer = client.ask("POST", f"{queue_path(queue)}/redrive", {"reason": reason, "limit": limit})
     if as_json:
         print_json(answer)
         return
@@ -229,11 +228,3 @@ def _holder(answer: Json) -> str:
     if not answer["holder"]:
         return "nobody"
     return f"{answer['holder']}, for {answer['expires_in_s']:.0f} s more"
-
-
-def _moment(at: str | None) -> str:
-    return at[:19].replace("T", " ") if at else "never"
-
-
-def _path(key: str) -> str:
-    return f"/v1/jobs/{quote(key, safe='')}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from urllib.parse import quote
 
 import click
 
 from gateway.cli.control_client import ControlClient, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.settings import Seconds
-from gateway.cli.show import print_facts, print_json, print_table
+from gateway.cli.show import moment, print_facts, print_json, print_table
+from gateway.client.calls import lease_path
 from gateway.clock import SystemClock
 
 LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
@@ -42,7 +42,9 @@ def acquire(
 
     --json shows its S3 credentials, too."""
     body = {"holder": holder or f"{socket.gethostname()}:{os.getppid()}", "ttl_s": ttl_s, "wait_s": wait_s}
-    answer = client.ask("POST", _path(key), body, wait_s=wait_s, repeat_key=idempotency_key or SystemClock().nonce())
+    answer = client.ask(
+        "POST", lease_path(key), body, wait_s=wait_s, repeat_key=idempotency_key or SystemClock().nonce()
+    )
     if as_json:
         print_json(answer)
         return
@@ -63,7 +65,7 @@ def acquire(
 @control_command
 def renew(client: ControlClient, as_json: bool, key: str, token: int) -> None:
     """Renew the lease of TOKEN on KEY. Exit status 1 if it is lost."""
-    answer = client.ask("POST", _path(key) + "/renew", {"token": str(token)})
+    answer = client.ask("POST", lease_path(key) + "/renew", {"token": str(token)})
     if as_json:
         print_json(answer)
         return
@@ -76,7 +78,7 @@ def renew(client: ControlClient, as_json: bool, key: str, token: int) -> None:
 @control_command
 def release(client: ControlClient, as_json: bool, key: str, token: int) -> None:
     """Give back the lease of TOKEN on KEY: its token is refused from now on, the floor stays."""
-    client.ask("DELETE", f"{_path(key)}?token={token}")
+    client.ask("DELETE", f"{lease_path(key)}?token={token}")
     if as_json:
         print_json({"key": key, "token": token, "released": True})
         return
@@ -94,7 +96,7 @@ def list_leases(client: ControlClient, as_json: bool, prefix: str, limit: int | 
         print_json(answer)
         return
     rows = [
-        (one["key"], str(one["token"]), one["holder"], _left(one), (one["granted_at"] or "")[:19].replace("T", " "))
+        (one["key"], str(one["token"]), one["holder"], _left(one), moment(one["granted_at"]))
         for one in answer["leases"]
     ]
     print_table(("KEY", "TOKEN", "HOLDER", "LEFT", "GRANTED (UTC)"), rows)
@@ -107,7 +109,3 @@ def _left(one: dict[str, object]) -> str:
         return "hand-over pending"
     left_s = float(str(one["expires_in_s"]))
     return f"{left_s:.1f} s" if left_s else "run out, not taken"
-
-
-def _path(key: str) -> str:
-    return f"/v1/leases/{quote(key, safe='')}"

@@ -48,6 +48,16 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {printable(value)}")
 
 
+def moment(at: str | None) -> str:
+    """A time of the control API for people, to the second; null is never."""
+    return exact_moment(at)[:19]
+
+
+def exact_moment(at: str | None) -> str:
+    """The same to the millisecond."""
+    return at.replace("T", " ").removesuffix("Z")[:23] if at else "never"
+
+
 def printable(text: str) -> str:
     """Without what could steer a terminal: names in it come from whoever wrote an object."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

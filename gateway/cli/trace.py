@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import STYLE_OF_KIND, tokens_of
-from gateway.cli.show import json_line, printable
+from gateway.cli.show import exact_moment, json_line, printable
 
 WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no
@@ -43,7 +43,7 @@ def _told(line: Json) -> str:
             told = (line["timestamp"], line["event"], token, "", rest, str(line.get("request_id", "")))
         case _:
             return f"… {line['dropped']} lines came too fast, and are left out"
-    cells = [printable(cell) for cell in (told[0].replace("T", " ").removesuffix("Z")[:23], *told[1:])]
+    cells = [printable(cell) for cell in (exact_moment(told[0]), *told[1:])]
     fixed = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
     return click.style("  ".join([*fixed, *filter(None, cells[len(WIDTHS) :])]).rstrip(), fg=STYLE_OF_KIND.get(told[1]))
 

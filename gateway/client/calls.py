@@ -62,17 +62,19 @@ class Calls:
         wait_s = min(wait_s, LONGEST_WAIT_S)
         body: Json = {"holder": holder, "ttl_s": ttl_s, "wait_s": wait_s}
         sent_at = self._clock.monotonic()
-        answer = await self._repeatable(_lease(key), body, repeat_key, wait_s)
+        answer = await self._repeatable(lease_path(key), body, repeat_key, wait_s)
         return Grant.of(answer, sent_at)
 
     async def renew(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the lease now lasts."""
-        answer = await self.transport.json("POST", _lease(key) + "/renew", {"token": said(token)}, timeout_s=timeout_s)
+        answer = await self.transport.json(
+            "POST", lease_path(key) + "/renew", {"token": said(token)}, timeout_s=timeout_s
+        )
         return float(answer["expires_in_s"])
 
     async def release(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
         """Give a lease back."""
-        await self.transport.json("DELETE", f"{_lease(key)}?token={token}", timeout_s=timeout_s)
+        await self.transport.json("DELETE", f"{lease_path(key)}?token={token}", timeout_s=timeout_s)
 
     # --- jobs
 
@@ -84,7 +86,7 @@ class Calls:
         if payload is not None:
             body["payload"] = as_json(payload)
         body |= {name: value for name, value in (("priority", priority), ("delay_s", delay_s)) if value is not None}
-        return JobRecord.of(await self._repeatable(f"{_queue(queue)}/jobs", body, repeat_key))
+        return JobRecord.of(await self._repeatable(f"{queue_path(queue)}/jobs", body, repeat_key))
 
     async def receive(
         self, queue: str, holder: str, visibility_s: float | None, wait_s: float, max_jobs: int, repeat_key: str
@@ -95,24 +97,26 @@ class Calls:
         if visibility_s is not None:
             body["visibility_s"] = visibility_s
         sent_at = self._clock.monotonic()
-        answer = await self._repeatable(f"{_queue(queue)}/receive", body, repeat_key, wait_s)
+        answer = await self._repeatable(f"{queue_path(queue)}/receive", body, repeat_key, wait_s)
         return [Grant.of(job, sent_at) for job in answer["jobs"]]
 
     async def extend(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the delivery now lasts."""
-        answer = await self.transport.json("POST", f"{_job(key)}/extend", {"token": said(token)}, timeout_s=timeout_s)
+        answer = await self.transport.json(
+            "POST", f"{job_path(key)}/extend", {"token": said(token)}, timeout_s=timeout_s
+        )
         return float(answer["expires_in_s"])
 
     async def give_back(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
         """The job is to be delivered again, at once."""
-        await self.transport.json("POST", f"{_job(key)}/release", {"token": said(token)}, timeout_s=timeout_s)
+        await self.transport.json("POST", f"{job_path(key)}/release", {"token": said(token)}, timeout_s=timeout_s)
 
     async def fail(self, key: str, token: int, error: str, *, retry: bool, delay_s: float | None = None) -> None:
         """The attempt has failed. Whether and when another is made is the queue's to say, unless it is said here."""
         body: Json = {"token": said(token), "error": error, "retry": retry}
         if delay_s is not None:
             body["delay_s"] = delay_s
-        await self.transport.json("POST", f"{_job(key)}/fail", body)
+        await self.transport.json("POST", f"{job_path(key)}/fail", body)
 
     async def complete(self, key: str, token: int, result: object, outputs: Sequence[str]) -> JobRecord:
         """Record that the job is done."""
@@ -121,14 +125,14 @@ class Calls:
             body["result"] = as_json(result)
         if outputs:
             body["outputs"] = [output_of(name) for name in outputs]
-        return JobRecord.of(await self.transport.json("POST", f"{_job(key)}/complete", body))
+        return JobRecord.of(await self.transport.json("POST", f"{job_path(key)}/complete", body))
 
     async def job(self, key: str) -> JobRecord:
-        return JobRecord.of(await self.transport.json("GET", _job(key)))
+        return JobRecord.of(await self.transport.json("GET", job_path(key)))
 
     async def check(self, key: str, token: int) -> None:
         """Whether the token may have an effect outside S3 at this moment."""
-        await self.transport.json("POST", f"/v1/fences/{quote(key, safe='')}/check", {"token": said(token)})
+        await self.transport.json("POST", f"{fence_path(key)}/check", {"token": said(token)})
 
     async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float = 0.0) -> Json:
         headers = {"Idempotency-Key": repeat_key}
@@ -154,13 +158,20 @@ def output_of(name: str) -> Json:
     return {"bucket": bucket, "key": key}
 
 
-def _lease(key: str) -> str:
+# --- where each is asked for
+
+
+def lease_path(key: str) -> str:
     return f"/v1/leases/{quote(key, safe='')}"
 
 
-def _queue(name: str) -> str:
+def fence_path(key: str) -> str:
+    return f"/v1/fences/{quote(key, safe='')}"
+
+
+def queue_path(name: str) -> str:
     return f"/v1/queues/{quote(name, safe='')}"
 
 
-def _job(key: str) -> str:
+def job_path(key: str) -> str:
     return f"/v1/jobs/{quote(key, safe='')}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -37,7 +36,7 @@ from gateway.server.control.job_documents import (
     Reopen,
     Reopened,
 )
-from gateway.server.control.leases import Credentials, LeaseShown
+from gateway.server.control.leases import Credentials, LeaseShown, handed_out, require_at_most
 from gateway.server.control.leases import Output as OutputOf
 from gateway.server.control.problems import Problem
 from gateway.service.completions import Completions
@@ -163,8 +162,7 @@ class JobCalls:
     async def receive_jobs(self, ask: Ask, queue: QueueGiven, body: Receive) -> Received:
         """Jobs to work on, each under a lease with a fresh, higher token: nothing lower can take effect any more. A
         repeated `Idempotency-Key` is answered the same jobs, as long as they are held."""
-        if body.visibility_s is not None and body.visibility_s > self._max_ttl_s:
-            raise Problem(400, "invalid", f"`visibility_s` is at most {self._max_ttl_s:g} ([lease] max_ttl_s)")
+        require_at_most(self._max_ttl_s, visibility_s=body.visibility_s)
         wish = Wish(
             body.holder,
             body.visibility_s,
@@ -181,11 +179,7 @@ class JobCalls:
 
     def _delivery(self, ask: Ask, delivery: Delivery) -> DeliveryShown:
         job, lease = delivery.job, delivery.lease
-        more: dict[str, Any] = {}
-        if (credentials := self._credentials(ask.caller, lease.key, lease.token)) is not None:
-            more["credentials"] = credentials
-        if (output := self._output(lease.key)) is not None:
-            more["output"] = output
+        more = handed_out(self._credentials(ask.caller, lease.key, lease.token), self._output(lease.key))
         return DeliveryShown(
             **LeaseShown.of(lease).__dict__,
             queue=job.queue or "",
@@ -219,8 +213,7 @@ class JobCalls:
 
     async def extend_job(self, ask: Ask, key: KeyGiven, body: Extend) -> LeaseShown:
         """More time for the worker, from now on; also for one whose time has run out and whom nobody has replaced."""
-        if body.visibility_s is not None and body.visibility_s > self._max_ttl_s:
-            raise Problem(400, "invalid", f"`visibility_s` is at most {self._max_ttl_s:g} ([lease] max_ttl_s)", key=key)
+        require_at_most(self._max_ttl_s, visibility_s=body.visibility_s)
         request_id = ask.headers.get(REQUEST_ID.name, "")
         return LeaseShown.of(await self._jobs.extend(key, body.token, body.visibility_s, request_id))
 

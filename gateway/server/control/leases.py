@@ -192,8 +192,7 @@ class LeaseCalls:
     async def acquire(self, ask: Ask, key: KeyGiven, body: LeaseAsked) -> GrantShown:
         """Acquire the lease on a key: nothing with a lower token can take effect any more when this is answered. A
         repeated `Idempotency-Key` is answered the same grant."""
-        if body.ttl_s > self._max_ttl_s:
-            raise Problem(400, "invalid", f"`ttl_s` is at most {self._max_ttl_s:g} ([lease] max_ttl_s)", key=key)
+        require_at_most(self._max_ttl_s, ttl_s=body.ttl_s)
         lease = await self._leases.acquire(
             key,
             body.holder,
@@ -202,11 +201,7 @@ class LeaseCalls:
             idempotency_key=ask.headers.get(IDEMPOTENCY_KEY.name),
             request_id=ask.headers.get(REQUEST_ID.name, ""),
         )
-        more: dict[str, Any] = {}
-        if (credentials := self._credentials(ask.caller, key, lease.token)) is not None:
-            more["credentials"] = credentials
-        if (output := self._output(key)) is not None:
-            more["output"] = output
+        more = handed_out(self._credentials(ask.caller, key, lease.token), self._output(key))
         return GrantShown(**LeaseShown.of(lease).__dict__, **more)
 
     async def renew(self, ask: Ask, key: KeyGiven, body: RenewalAsked) -> LeaseShown:
@@ -227,3 +222,16 @@ class LeaseCalls:
             if may_use(ask.caller, lease.key)
         ]
         return LeasePage(leases=shown, next=leases[-1].key if len(leases) == query.limit else None)
+
+
+def require_at_most(max_ttl_s: float, **asked: float | None) -> None:
+    """Raises `Problem` for a time, by its member's name, that is longer than leases may last."""
+    for name, ttl_s in asked.items():
+        if ttl_s is not None and ttl_s > max_ttl_s:
+            raise Problem(400, "invalid", f"`{name}` is at most {max_ttl_s:g} ([lease] max_ttl_s)")
+
+
+def handed_out(credentials: CredentialsShown | None, output: str | None) -> dict[str, Any]:
+    """The members that a grant has only where there is something to hand out."""
+    given = {"credentials": credentials, "output": output}
+    return {name: value for name, value in given.items() if value is not None}
