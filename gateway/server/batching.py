@@ -49,7 +49,9 @@ async def delete_objects(call: Call, operation: Operation) -> None:
     call.record.fence_key = said.key or (min(fenced) if len(fenced) == 1 else None)
     result = await services.batches.delete(head, head.bucket, writes, quiet=quiet, on_refusal=partial(_refused, call))
     await call.let_pages_read(result)
-    call.send_result(operation, result, call.record.fence_key, said.token or NO_TOKEN)
+    # Where an object was refused its own error says why, and the token need not be the floor.
+    told = NO_TOKEN if call.record.decision == "refused" else said.token or NO_TOKEN
+    call.send_result(operation, result, call.record.fence_key, told)
 
 
 async def _mapped(call: Call, operation: Operation, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
@@ -72,7 +74,7 @@ def _refuse_scattered(keys: set[FencingKey], token: Token) -> None:
         raise Malformed(
             Reason.KEY_MISMATCH,
             f"The objects of this DeleteObjects belong to several fencing keys ({one!r}, {other!r} …), and a token "
-            "holds one job. Send one request for each job.",
+            "holds one job. Send one request for each job, with its key in X-Fencing-Key where no rule names it.",
             token=token,
             argument=("X-Fencing-Token", str(token)),
         )
@@ -97,6 +99,8 @@ async def _batch_write(call: Call, write: Write, said: Claimed) -> Write | Fence
 
 
 def _refused(call: Call, error: FenceError, one: BatchObject) -> None:
-    call.record.decision, call.record.reason = "refused", error.reason.value
+    record = call.record
+    record.decision, record.reason = "refused", error.reason.value
+    record.floor = error.floor if error.floor is not None else record.floor
     if error.key is not None:
         call.remember(EventKind.REFUSED, error, f"DeleteObjects {call.head.bucket}/{one.key}{call.sender}")

@@ -54,6 +54,16 @@ async def test_a_key_that_is_named_refuses_the_objects_of_others() -> None:
         assert rig.stored("renders/k/a")
 
 
+async def test_a_stale_batch_claims_no_success() -> None:
+    """The token is not the floor: no header says so, each object's error does, and the log has the floor."""
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/a", b"a", 5)
+        answer = await delete(rig, "renders/j/a", token=4)
+        assert (answer.status, answer.body.count(b"<Code>PreconditionFailed</Code>")) == (200, 1)
+        assert [answer.header(f"x-fencing-{name}") for name in ("token", "key", "floor")] == [None, None, None]
+        assert (rig.record["decision"], rig.record["token"], rig.record["floor"]) == ("refused", 4, 5)
+
+
 async def test_an_object_that_its_rule_cannot_map_is_its_own_error() -> None:
     """A rule gives it a fencing key that is too long; the others are deleted."""
     async with running(rules=RULES) as rig:
