@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from urllib.parse import quote, unquote
 
+import structlog
+
 from gateway.clock import Clock
-from gateway.core.errors import Reason, Refused
+from gateway.core.errors import Reason, Refused, TryAgain
 from gateway.core.job import Completion, Job, Output
 from gateway.core.keys import FencingKey, Ruleset, Token, key_in_metadata
 from gateway.s3.errors import S3Error
@@ -29,7 +32,11 @@ from gateway.stores.job_base import JobChange
 from gateway.stores.values import Fence
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
+_log = structlog.get_logger(__name__)
+
 LOOKS_AT_ONCE = 8
+AGAIN_S = 1.0
+"""When a store that failed is asked again what it has recorded."""
 
 
 class Completions:
@@ -59,6 +66,8 @@ class Completions:
         self._sealed = sealed
         self._turns = Turns()
         self._beside = Beside()
+        self._doubtful: dict[FencingKey, asyncio.Task[None]] = {}
+        """Completions of which nobody knows yet whether the store has recorded them."""
         self.completed = 0
         """How many jobs this process has recorded as done."""
 
@@ -87,12 +96,20 @@ class Completions:
     ) -> Job:
         async with self._turns.of(key):
             fence = await self._fences.state(key)
+            if (doubtful := self._doubtful.pop(key, None)) is not None:
+                doubtful.cancel()  # now it is known
+                await asyncio.wait([doubtful])
             if not fence.completed_token:
                 if token > fence.floor:
                     await self._take_note(key, token, request_id)
-                async with self._fences.closed(key, token):
+                async with AsyncExitStack() as gate:
+                    await gate.enter_async_context(self._fences.closed(key, token))
                     await self._verify(key, token, outputs)
-                    change = await self._record(key, token, result, outputs, request_id)
+                    try:
+                        change = await self._record(key, token, result, outputs, request_id)
+                    except TryAgain:
+                        self._doubtful[key] = self._beside.run(self._find_out(key, gate.pop_all()))
+                        raise
                 if change.done and change.job is not None:
                     self.completed += 1
                     self._done(key, token)
@@ -101,6 +118,20 @@ class Completions:
                     self._sealed(key, token)
                     await self._take_note(key, token, request_id)  # which refuses it
             return await self._recorded(key, token)
+
+    async def _find_out(self, key: FencingKey, gate: AsyncExitStack) -> None:
+        """The store has failed, and may have recorded the completion all the same: the gate stays closed until that is
+        known."""
+        async with gate:
+            while True:
+                try:
+                    await self._fences.state(key)
+                except TryAgain as error:
+                    _log.warning("completion-in-doubt", fence_key=key, reason=error.message)
+                    await asyncio.sleep(AGAIN_S)
+                else:
+                    break
+        self._doubtful.pop(key, None)
 
     async def _take_note(self, key: FencingKey, token: Token, request_id: str) -> None:
         """A token of elsewhere that is seen for the first time raises the floor like any other call."""
