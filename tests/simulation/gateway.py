@@ -211,6 +211,7 @@ class Gateway:
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def _close_service(self) -> None:
+        await self.completions.stop()
         await self.jobs.stop()
         await self.leases.stop()
         await self.rebuilds.close()

@@ -330,8 +330,11 @@ class Simulation:
             if line.users or line.deciding:
                 yield f"the line of {line.key!r} has {line.users} users, or is being decided"
         jobs = gateway.jobs
-        if jobs._tasks or jobs.deliveries._tasks or jobs.deliveries._repeats._asked or jobs.waiting:
+        idle = jobs._beside.idle and jobs.deliveries._beside.idle
+        if not idle or jobs.deliveries._repeats._asked or jobs.waiting:
             yield "somebody is still given a job, or one is taken back"
+        if not gateway.completions._beside.idle:
+            yield "a completion is still under way"
         for job in gateway.disk.jobs._jobs.values():
             if job.state is JobState.RUNNING:
                 yield f"the job {job.key!r} is still with a worker"
