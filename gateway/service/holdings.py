@@ -198,9 +198,10 @@ class Holdings:
 
 
 def _never_granted(key: FencingKey, token: Token, fence: Fence) -> Malformed:
+    highest = f"the highest was {fence.granted_token}" if fence.granted_token else "none has been granted at all"
     return Malformed(
         Reason.TOKEN_NOT_ISSUED,
-        f"No lease of {key!r} has been granted with token {token}; the highest was {fence.granted_token}.",
+        f"No lease of {key!r} has been granted with token {token}; {highest}.",
         key=key,
         token=token,
         floor=fence.floor,

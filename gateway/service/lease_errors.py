@@ -19,8 +19,9 @@ class Held(LeaseError):
 
     def __init__(self, key: FencingKey, holder: str | None, expires_in_s: float, free_in_s: float) -> None:
         """`holder` None: others stand in line before."""
-        who = "others wait for it" if holder is None else f"{holder!r} holds it for {expires_in_s:.1f} s more"
-        super().__init__(key, f"{key!r} cannot be had now: {who}, unless it is renewed. Wait in line with `wait_s`.")
+        held = f"{holder!r} holds it for {expires_in_s:.1f} s more, unless it is renewed"
+        why = "others wait for it" if holder is None else held
+        super().__init__(key, f"{key!r} cannot be had now: {why}. Ask later, or wait in line (`wait_s`, or `--wait`).")
         self.holder = holder
         self.expires_in_s = expires_in_s
         self.free_in_s = free_in_s

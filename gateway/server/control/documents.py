@@ -111,12 +111,13 @@ def moment(seconds: float) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else None
 
 
-def _down(seconds: float) -> float:
+def seconds_in_json(seconds: float) -> float:
+    """To the millisecond, and never more than there is."""
     return floor(seconds * 1000) / 1000
 
 
-SecondsShown = Annotated[float, PlainSerializer(_down)]
-"""A time that is left, to the millisecond and never more than there is."""
+SecondsShown = Annotated[float, PlainSerializer(seconds_in_json)]
+"""A time that is left."""
 
 
 def _whole(given: object) -> object:

@@ -265,6 +265,13 @@ class FenceCalls:
 
     async def raise_floor(self, key: KeyGiven, body: Raise) -> KeyShown:
         """An operator's hand-over: lower tokens are shut out from now on. No limit of a rule holds here (R10)."""
+        fence = await self._fences.state(key)
+        if body.token < fence.floor:
+            told = f"The floor of {key!r} is {fence.floor} already, and never falls: nothing was raised."
+            raise Problem(412, "stale", told, key=key, floor=token_in_json(fence.floor))
+        if body.token == fence.sealed_token:
+            told = f"Token {body.token} of {key!r} is sealed: nothing was raised. A higher one may hold it."
+            raise Problem(412, "stale", told, key=key, floor=token_in_json(fence.floor))
         self._telemetry.event("operator-raises", fence_key=key, token=body.token, reason=body.reason)
         live = await self._fences.admit(key, body.token, cause=f"operator: {body.reason}", issued=True)
         self._fences.unpin(live)

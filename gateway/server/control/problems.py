@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import token_in_json
-from gateway.server.control.documents import Shown, TokenShown
+from gateway.server.control.documents import SecondsShown, Shown, TokenShown, seconds_in_json
 from gateway.service.job_errors import (
     AlreadyCompleted,
     JobError,
@@ -40,7 +42,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "unknown-queue": (404, "`[[queue]]` in the settings names the queues, and not this one"),
     "committing": (409, "nothing is in doubt, an answer is still awaited"),
     "lost": (409, "the lease is held no more: `floor` is the token that holds the key, or was given up"),
-    "held": (409, "another holds the lease: `holder`, for `expires_in_s`, unless he renews it"),
+    "held": (409, "another holds the lease: `holder`, for `expires_in_s`; `free_in_s` adds `[lease] lock_delay_s`"),
     "limit": (409, "`[lease]` allows no further renewal: the lease ends in `expires_in_s`"),
     "completed": (409, "the job is done, by `token`; only an operator can have it done again"),
     "exhausted": (409, "the key's floor is the highest token there is: take another key"),
@@ -103,8 +105,8 @@ class ProblemShown(Shown):
     floor: TokenShown | None = None
     token: TokenShown | None = None
     holder: str | None = None
-    expires_in_s: float | None = None
-    free_in_s: float | None = None
+    expires_in_s: SecondsShown | None = None
+    free_in_s: SecondsShown | None = None
     output: str | None = None
 
 
@@ -169,7 +171,8 @@ def _lease_problem(error: LeaseError) -> web.Response:
     match error:
         case Held():
             reason = "held"
-            members |= {"expires_in_s": error.expires_in_s, "free_in_s": error.free_in_s}
+            members["expires_in_s"] = seconds_in_json(error.expires_in_s)
+            members["free_in_s"] = seconds_in_json(error.free_in_s)
             if error.holder is not None:
                 members["holder"] = error.holder
         case Lost():
@@ -177,7 +180,8 @@ def _lease_problem(error: LeaseError) -> web.Response:
             members |= {"token": token_in_json(error.token), "floor": token_in_json(error.floor)}
         case Capped():
             reason = "limit"
-            members |= {"token": token_in_json(error.token), "expires_in_s": error.expires_in_s}
+            members["token"] = token_in_json(error.token)
+            members["expires_in_s"] = seconds_in_json(error.expires_in_s)
         case Completed():
             reason = "completed"
             members["token"] = token_in_json(error.token)
@@ -191,5 +195,6 @@ def _lease_problem(error: LeaseError) -> web.Response:
 def _answer(
     status: int, reason: str, detail: str, members: dict[str, object], headers: dict[str, str] | None = None
 ) -> web.Response:
-    body = {"type": "about:blank", "title": reason, "status": status, "detail": detail, "reason": reason, **members}
+    title = HTTPStatus(status).phrase  # of a problem without a type of its own: RFC 9457, 4.2.1
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, "reason": reason, **members}
     return web.Response(body=orjson.dumps(body), status=status, content_type=PROBLEM, headers=headers)

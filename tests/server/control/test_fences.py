@@ -8,6 +8,7 @@ import pytest
 
 from gateway.core.keys import FencingKey, Rule, Token, TokenLimits, compile_rule
 from gateway.stores.values import Event, EventKind
+from gateway.telemetry import Telemetry
 from tests.server.control.rig import (
     TIME,
     Listener,
@@ -54,15 +55,24 @@ async def test_check_records_the_token(listener: Listener) -> None:
     assert (status, problem["reason"], problem["key"], problem["floor"]) == (412, "stale", "k", 34)
 
 
-async def test_raise_and_seal_shut_tokens_out_and_say_why_in_the_history(listener: Listener) -> None:
-    """Both answer the new state, shut tokens out, and are in the history with the operator's reason."""
+async def test_raise_and_seal_shut_tokens_out_and_say_why_in_the_history(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both answer the new state, shut tokens out, and are in history and log with the operator's reason; a raise that
+    raises nothing says so to an operator, and is in neither."""
+    logged: list[tuple[str, int]] = []
+    monkeypatch.setattr(Telemetry, "event", lambda _, name, **said: logged.append((name, said["token"])))
     status, fence = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "A is gone"})
     assert (status, fence["floor"], fence["completed_floor"], fence["sealed"]) == (200, 34, 34, False)
     assert TIME.fullmatch(fence["raised_at"])
     status, problem = await listener.post("/v1/fences/k/raise", {"token": 33, "reason": "back"})
-    assert (status, problem["reason"]) == (412, "stale")
+    assert (status, problem["reason"], problem["floor"]) == (412, "stale", 34)
+    assert problem["detail"] == "The floor of 'k' is 34 already, and never falls: nothing was raised."
     status, fence = await listener.post("/v1/fences/k/seal", {"reason": "done"})
     assert (status, fence["floor"], fence["sealed"]) == (200, 34, True)
+    status, problem = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "back"})
+    assert (status, problem["reason"], problem["floor"]) == (412, "stale", 34)
+    assert problem["detail"] == "Token 34 of 'k' is sealed: nothing was raised. A higher one may hold it."
     status, problem = await listener.post("/v1/fences/k/check", {"token": 34})
     assert (status, problem["reason"]) == (412, "stale")
     events = (await listener.get("/v1/fences/k/events"))[1]["events"]
@@ -70,6 +80,7 @@ async def test_raise_and_seal_shut_tokens_out_and_say_why_in_the_history(listene
         ("sealed", 34, "operator: done"),
         ("raised", 34, "operator: A is gone"),
     ]
+    assert logged == [("operator-raises", 34), ("operator-seals", 34)]
 
 
 async def test_seal_needs_a_floor(listener: Listener) -> None:

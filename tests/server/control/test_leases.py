@@ -55,6 +55,8 @@ async def test_a_held_key_is_409_with_holder_and_remaining_time(desk: Desk) -> N
         status, problem = await desk.call("POST", JOB, LEASE_ASKED | {"holder": holder})
         assert (status, problem["reason"], problem["key"], problem["holder"]) == (409, "held", "job-1", "A")
         assert 29 < problem["expires_in_s"] <= 30
+        assert problem["free_in_s"] == problem["expires_in_s"] == round(problem["expires_in_s"], 3)
+        assert problem["title"] == "Conflict"
 
 
 async def test_a_lost_lease_is_409_with_the_floor(desk: Desk) -> None:
@@ -68,6 +70,9 @@ async def test_a_lost_lease_is_409_with_the_floor(desk: Desk) -> None:
     for method, target, body in (("POST", f"{JOB}/renew", {"token": 2}), ("DELETE", f"{JOB}?token=2", None)):
         status, problem = await desk.call(method, target, body)
         assert (status, problem["reason"]) == (400, "TokenNotIssued")
+        assert problem["detail"] == "No lease of 'job-1' has been granted with token 2; the highest was 1."
+    status, problem = await desk.call("POST", "/v1/leases/never/renew", {"token": 2})
+    assert problem["detail"] == "No lease of 'never' has been granted with token 2; none has been granted at all."
     status, problem = await desk.call("POST", JOB, LEASE_ASKED)
     assert (status, problem["reason"]) == (409, "exhausted")
 
