@@ -189,7 +189,8 @@ class CompletionShown(Shown):
 
 
 class JobShown(Shown):
-    """A job. `queue` is null for a key that was completed without one."""
+    """A job. `queue` is null for a key that was completed without one; `token` is the one that completed it, else that of
+    its last delivery, 0 before the first."""
 
     key: str
     queue: str | None
@@ -211,7 +212,7 @@ class JobShown(Shown):
             state=job.state,
             priority=job.priority,
             attempts=job.attempts,
-            token=job.token,
+            token=job.token if job.completion is None else job.completion.token,
             payload=job.payload,
             error=job.error,
             submitted_at=job.submitted_at,

@@ -49,7 +49,7 @@ async def test_a_key_without_a_queue_is_completed(desk: Desk) -> None:
     for key, token, holder in (("leased", lease["token"], "me"), ("foreign", 33, "")):
         status, job = await desk.post(f"/v1/jobs/{key}/complete", {"token": token, "result": [1]})
         assert (status, job["queue"], job["completion"]["holder"]) == (200, None, holder)
-        assert (job["completion"]["token"], job["completion"]["result"]) == (token, [1])
+        assert (job["token"], job["completion"]["token"], job["completion"]["result"]) == (token, token, [1])
         assert (await desk.job(key))["state"] == "completed"
     status, problem = await desk.post("/v1/jobs/foreign/complete", {"token": 32})
     assert (status, problem["reason"], problem["token"]) == (409, "completed", 33)
