@@ -153,7 +153,7 @@ def _facts(found: Explanation, asked: str) -> list[tuple[str, str]]:
     if rule.mode is Mode.OFF:
         key = "none: mode off is no fence"
     elif not found.mapping.key:
-        key += ", unless the request's X-Fencing-Key names another"
+        key += ", unless a write's X-Fencing-Key or credentials named another: a HEAD shows it (X-Fencing-Object-Key)"
     return [
         *facts,
         ("Rule", number),

@@ -169,17 +169,16 @@ def show_job(client: ControlClient, as_json: bool, key: str) -> None:
     if as_json:
         print_json(answer)
         return
-    facts = [
-        ("Key", answer["key"]),
-        ("Queue", answer["queue"] or "none"),
-        ("State", answer["state"]),
-        ("Attempts", str(answer["attempts"])),
-        ("Token", str(answer["token"])),
-        ("Holder", _holder(answer)),
-        ("Priority", str(answer["priority"])),
-        ("Submitted", moment(answer["submitted_at"])),
-        ("Payload", _json(answer["payload"])),
-    ]
+    facts = [("Key", answer["key"]), ("Queue", answer["queue"] or "none"), ("State", answer["state"])]
+    if answer["queue"] is not None:
+        facts += [
+            ("Attempts", str(answer["attempts"])),
+            ("Token", str(answer["token"])),
+            ("Holder", _holder(answer)),
+            ("Priority", str(answer["priority"])),
+            ("Submitted", moment(answer["submitted_at"])),
+            ("Payload", _json(answer["payload"])),
+        ]
     if answer["state"] == "delayed":
         facts.append(("Due", moment(answer["available_at"])))
     if answer["error"]:
@@ -207,6 +206,20 @@ def redrive(client: ControlClient, as_json: bool, queue: str, reason: str, limit
         return
     count = answer["reopened"]
     click.echo(f"Done: {count} {'job waits' if count == 1 else 'jobs wait'} again.")
+
+
+@job.command()
+@click.argument("key")
+@click.option("--reason", required=True, help="Why, for the job's history.")
+@control_command
+def reopen(client: ControlClient, as_json: bool, key: str, reason: str) -> None:
+    """Have the job KEY done again, though it is completed or dead. An operator's."""
+    answer = client.ask("POST", f"{job_path(key)}/reopen", {"reason": reason})
+    if as_json:
+        print_json(answer)
+        return
+    again = "it waits in its queue" if answer["job"] else "the key may be leased"
+    click.echo(f"Done: {printable(key)} is reopened, and {again} again.")
 
 
 def _json(value: object) -> str:

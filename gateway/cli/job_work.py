@@ -111,6 +111,8 @@ class Task:
                 job.release()
             elif status:
                 job.fail(f"exit status {status}")
+                told = f"{job.key}: attempt {job.attempts} has failed with exit status {status}"
+                click.echo(f"fencing-gateway: {printable(told)}", err=True)
 
     def hurry(self) -> None:
         """End all that runs; their jobs go back to the queue."""

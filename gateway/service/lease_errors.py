@@ -55,7 +55,9 @@ class Completed(LeaseError):
     """The job is done: there is nothing to lease, unless an operator reopens it."""
 
     def __init__(self, key: FencingKey, token: Token) -> None:
-        super().__init__(key, f"{key!r} has been completed by token {token}. To have it done again, reopen the job.")
+        super().__init__(
+            key, f"{key!r} has been completed by token {token}. To have it done again, reopen it (`job reopen`)."
+        )
         self.token = token
 
 

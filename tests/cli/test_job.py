@@ -152,6 +152,23 @@ def test_what_has_failed_for_good_is_tried_again_by_an_operator(gateway: Gateway
     assert asked(gateway, "job", "redrive", queue, "--reason", "once more") == {"reopened": 0}
 
 
+def test_what_is_done_is_done_again_when_an_operator_reopens_it(gateway: GatewayProcess, key: str, queue: str) -> None:
+    """A job goes back to its queue, and is delivered with a higher token; a key that was leased without one is free."""
+    asked(gateway, "job", "submit", queue, key)
+    asked(gateway, "job", "receive", queue)
+    asked(gateway, "job", "complete", key, "1")
+    told_of = told(gateway, "job", "reopen", key, "--reason", "wrong texture")
+    assert told_of.endswith("is reopened, and it waits in its queue again.\n")
+    assert [job["token"] for job in asked(gateway, "job", "receive", queue)["jobs"]] == [2]
+    leased = f"{key} of no queue"
+    asked(gateway, "lease", "acquire", leased)
+    asked(gateway, "job", "complete", leased, "1")
+    assert "Priority" not in told(gateway, "job", "show", leased)
+    assert told(gateway, "job", "reopen", leased, "--reason", "once more").endswith("the key may be leased again.\n")
+    assert asked(gateway, "lease", "acquire", leased)["token"] == 2
+    assert gateway.ask("job", "reopen", leased, "--reason", "not over").exit_code == 1
+
+
 def fail(gateway: GatewayProcess, key: str, token: int) -> None:
     """As a worker says that no other attempt would do better."""
     with SyncGatewayClient(gateway.control_url) as client:

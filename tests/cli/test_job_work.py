@@ -47,6 +47,7 @@ def test_each_job_has_its_command(gateway: GatewayProcess, queue: str, tmp_path:
         until(lambda: [job(gateway, key)["state"] for key in keys] == ["completed", "completed", "delayed"])
         work.process.terminate()
         assert work.status() == 0
+        assert f"{keys[2]}: attempt 1 has failed with exit status 3" in work.said()
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines == [f"a b|1|a b|{keys[0]}", f'{{"frame":7}}|1|{{"frame":7}}|{keys[1]}']
     assert job(gateway, keys[2])["error"] == "exit status 3"
