@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from gateway.cli.settings import REFUSED, UNREACHABLE, config_options, fail, load_settings
+from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, load_settings
 from gateway.cli.show import print_json, printable
 from gateway.client.blocking import SyncGatewayClient
 from gateway.client.calls import fence_path, lease_path
@@ -29,6 +29,8 @@ from gateway.variables import API_TOKEN_VARIABLE, CA_VARIABLE, URL_VARIABLE
 __all__ = ["ControlClient", "Distrusted", "Json", "Refused", "Unreachable", "configured_client", "control_command"]
 
 MAX_PAGE = 1000
+MISUSED = frozenset({"invalid", "KeyInvalid", "TokenInvalid", "too-large"})
+"""Reasons of a gateway that say of a command that it was misused."""
 T = TypeVar("T")
 
 
@@ -197,7 +199,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         except Refused as refused:
             if arguments.get("as_json"):
                 print_json(refused.problem)
-            fail(printable(str(refused)), REFUSED)
+            fail(printable(str(refused)), USAGE if refused.reason in MISUSED else REFUSED)
         except Unreachable as unreachable:
             fail(printable(str(unreachable)), UNREACHABLE)
         except OSError as error:

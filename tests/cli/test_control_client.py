@@ -85,6 +85,24 @@ def test_words_that_no_call_can_say(arguments: tuple[str, ...]) -> None:
     assert result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fence", "raise", "job", "5", "--reason", ""),
+        ("lease", "acquire", "a\nb"),
+        ("lease", "acquire", "a" * 513),
+        ("lease", "acquire", "job", "--ttl", "99999"),
+        ("run", "--key", "a\nb", "--", "true"),
+        ("run", "--key", "job", "--ttl", "99999", "--", "true"),
+    ],
+)
+def test_what_the_gateway_finds_misused_is_status_2(gateway: GatewayProcess, arguments: tuple[str, ...]) -> None:
+    """Only the gateway knows that it is out of bounds; it is wrong usage all the same, and nothing was done."""
+    result = gateway.ask(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("fencing-gateway: ")
+
+
 def test_a_full_disk_that_the_output_goes_to(gateway: GatewayProcess) -> None:
     """Status 1, and a line that says so."""
     with open("/dev/full", "wb") as full:

@@ -238,7 +238,7 @@ def test_raise_below_the_floor_is_refused(gateway: GatewayProcess, key: str) -> 
     gateway.raise_floor(key, 34)
     result = gateway.ask("fence", "raise", key, "33", "--reason", "by mistake")
     assert result.exit_code == 1
-    assert "token 34 now holds" in result.stderr
+    assert "is 34 already" in result.stderr
     result = gateway.ask("fence", "raise", key, "33", "--reason", "by mistake", "--json")
     assert result.exit_code == 1
     problem = json.loads(result.stdout)
