@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.group import Group
 from gateway.cli.rebuild import rebuild
 from gateway.cli.show import exact_moment, moment, print_facts, print_json, print_table, printable
 from gateway.clock import SystemClock
@@ -36,7 +37,7 @@ class TokenType(click.ParamType[int]):
             self.fail(error.message, param, ctx)
 
 
-@click.group()
+@click.group(cls=Group)
 def fence() -> None:
     """Look at fence keys, and shut tokens out."""
 

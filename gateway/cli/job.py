@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
+from gateway.cli.group import Group
 from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT
 from gateway.cli.run import check_outputs, json_or_text, result_of
@@ -23,7 +24,7 @@ STATES = ("waiting", "delayed", "running", "completed", "dead")
 WIDEST_SHOWN = 60
 
 
-@click.group()
+@click.group(cls=Group)
 def job() -> None:
     """Submit jobs, work on them, and look at them."""
 

@@ -9,6 +9,7 @@ import click
 
 from gateway.cli.control_client import ControlClient, control_command
 from gateway.cli.fence import TokenType
+from gateway.cli.group import Group
 from gateway.cli.settings import Seconds
 from gateway.cli.show import moment, print_facts, print_json, print_table
 from gateway.client.calls import lease_path
@@ -17,7 +18,7 @@ from gateway.clock import SystemClock
 LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
 
 
-@click.group()
+@click.group(cls=Group)
 def lease() -> None:
     """Acquire, renew, give back and look at leases."""
 

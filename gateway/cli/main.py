@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from gateway import __version__
+from gateway.cli.group import Group
 
 COMMANDS = (
     "serve",
@@ -27,7 +28,7 @@ COMMANDS = (
 )
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Each command is in the module of its name, imported when it is asked for: a question to a gateway need not wait
     until all that a gateway is made of has been loaded."""
 

@@ -16,6 +16,7 @@ import click
 import uvloop
 
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
+from gateway.cli.show import print_json
 from gateway.config.settings import ControlSettings, S3Settings, Settings
 from gateway.config.values import split_listen
 from gateway.credentials_file import CredentialsFileError
@@ -35,13 +36,14 @@ OWN_FILES = 128
 @click.command()
 @config_options
 @click.option("--quiet", is_flag=True, help="Say nothing on standard output; the log goes to standard error anyway.")
-def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Say on standard output, as JSON, where the gateway listens.")
+def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
     files of TLS, and the keys of session tokens, again."""
     settings = settings_of(config, assignments, file_faults)
     configure_logging(settings.server.log_level)
     try:
-        uvloop.run(_serve(settings, quiet=quiet))
+        uvloop.run(_serve(settings, quiet=quiet or as_json, as_json=as_json))
     except CertificateError as error:
         fail(str(error))
     except OSError as error:
@@ -50,7 +52,7 @@ def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool) -> Non
         fail(str(error), UNREACHABLE)
 
 
-async def _serve(settings: Settings, *, quiet: bool) -> None:
+async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,6 +67,8 @@ async def _serve(settings: Settings, *, quiet: bool) -> None:
     # as often as Python does by default costs a twentieth of a small PUT.
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
+    if as_json:
+        print_json(_whereabouts(settings, gateway))
     if not quiet:
         click.echo(_welcome(settings, gateway))
     telling = asyncio.create_task(_tell_refused(gateway, quiet=quiet))
@@ -135,17 +139,29 @@ def _is_taken(listen: str) -> bool:
     return False
 
 
-def _welcome(settings: Settings, gateway: Gateway) -> str:
-    host = settings.s3.listen.rpartition(":")[0]
-    endpoint = f"{_scheme(settings.s3)}://{host}:{gateway.s3_port}"
-    control = f"{_scheme(settings.control)}://{settings.control.listen.rpartition(':')[0]}:{gateway.control_port}"
-    lines = [f"S3 endpoint  {endpoint}", f"Control API  {control}"]
+def _whereabouts(settings: Settings, gateway: Gateway) -> dict[str, str]:
+    """Where the gateway listens, and the ready-made credentials where no client is configured."""
+    host, control_host = (listen.rpartition(":")[0] for listen in (settings.s3.listen, settings.control.listen))
+    told = {
+        "s3_endpoint": f"{_scheme(settings.s3)}://{host}:{gateway.s3_port}",
+        "control_api": f"{_scheme(settings.control)}://{control_host}:{gateway.control_port}",
+        "region": settings.s3.region,
+    }
     if not settings.client:
         pair = clients(settings)[0].credentials
+        told |= {"access_key_id": pair.access_key, "secret_access_key": pair.secret_key}
+    return told
+
+
+def _welcome(settings: Settings, gateway: Gateway) -> str:
+    told = _whereabouts(settings, gateway)
+    endpoint = told["s3_endpoint"]
+    lines = [f"S3 endpoint  {endpoint}", f"Control API  {told['control_api']}"]
+    if not settings.client:
         lines += [
             "",
-            f"export AWS_ACCESS_KEY_ID={pair.access_key} AWS_SECRET_ACCESS_KEY={pair.secret_key}",
-            f"export AWS_DEFAULT_REGION={settings.s3.region} AWS_ENDPOINT_URL_S3={endpoint}",
+            f"export AWS_ACCESS_KEY_ID={told['access_key_id']} AWS_SECRET_ACCESS_KEY={told['secret_access_key']}",
+            f"export AWS_DEFAULT_REGION={told['region']} AWS_ENDPOINT_URL_S3={endpoint}",
         ]
     if not settings.client and settings.upstream.url == "embedded":  # no other store is to be tried out unasked
         lines += [

@@ -17,8 +17,9 @@ from botocore.exceptions import ClientError
 
 from gateway.cli.serve import _welcome
 from gateway.config.settings import Settings
+from gateway.credentials_file import ready_made_credentials
 from tests.conftest import StoreServer
-from tests.gateway_process import BOUND_S, ROOT, GatewayProcess, before, command, serve
+from tests.gateway_process import BOUND_S, ROOT, GatewayProcess, before, command, environment, serve
 
 BODY = b"frame " * 50_000
 TOKEN_HEADER = "x-amz-meta-fencing-token"
@@ -169,6 +170,28 @@ def test_only_the_embedded_store_is_to_be_tried_out(url: str, tried: bool, tmp_p
     banner = _welcome(settings, Mock(s3_port=8080, control_port=8081))
     assert "export AWS_ACCESS_KEY_ID=" in banner
     assert ("aws s3 mb" in banner) == ("pip install awscli" in banner) == tried
+
+
+def test_programs_are_told_in_json(tmp_path: Path) -> None:
+    """One document on standard output and nothing else, also when it ends: where both listeners are, and the ready-made
+    credentials."""
+    given = ["s3.listen=127.0.0.1:0", "control.listen=127.0.0.1:0", "upstream.url=http://127.0.0.1:9"]
+    given.append(f"store.url=sqlite:{tmp_path}/gateway.db")
+    sets = [word for one in given for word in ("--set", one)]
+    arguments = [sys.executable, "-m", "gateway", "serve", "--json", *sets]
+    with subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        begin = "".join(iter(process.stdout.readline, "}\n"))
+        process.terminate()
+        rest, _ = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, rest) == (0, "")
+    told = json.loads(begin + "}")
+    pair = ready_made_credentials(tmp_path / "s3-credentials.json")
+    assert told.keys() == {"s3_endpoint", "control_api", "region", "access_key_id", "secret_access_key"}
+    assert (told["access_key_id"], told["secret_access_key"]) == (pair.access_key, pair.secret_key)
+    assert urlsplit(told["s3_endpoint"]).port != urlsplit(told["control_api"]).port
 
 
 def test_the_version_is_told() -> None:
