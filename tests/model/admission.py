@@ -7,7 +7,8 @@ from gateway.core.gate import Admission
 from gateway.core.keys import Token
 from gateway.service.objects import ObjectEntry
 from gateway.stores import rules as store_rules
-from tests.model import guarantees, leases, sending, upstream
+from tests.model import guarantees, jobs, leases, sending, upstream
+from tests.model.queue import Term
 from tests.model.size import Op
 from tests.model.world import (
     KEYS,
@@ -17,7 +18,7 @@ from tests.model.world import (
     World,
 )
 
-CONTROL = (Op.GRANT, Op.SEAL, Op.LEASE, Op.FINISH)
+CONTROL = (Op.GRANT, Op.SEAL, *(op for op in Op if op >= Op.LEASE))
 """Calls that write no object: the record does not keep them out."""
 
 
@@ -55,6 +56,7 @@ def learn(w: World, r: Request) -> None:
     """The gate is told of the floor."""
     gate = w.gates[r.key]
     gate.raised(r.value)
+    jobs.overtaken(w)
     r.at, r.value = At.HAND_OVER, 0
     try:
         gate.refuse_overtaken(Token(r.token))
@@ -71,6 +73,8 @@ def hand_over(w: World, r: Request) -> None:
             raise NoChange
     except Refused:
         sending.refused(w, r)
+        if r.op is Op.LEASE:
+            jobs.over(w, r.token)
         return
     if gate.completed_floor > before:
         w.lazy[r.key] = max(w.lazy[r.key], gate.completed_floor)
@@ -84,6 +88,8 @@ def admitted(w: World, r: Request) -> None:
         guarantees.issued(w, r)
         guarantees.acknowledged(w, r)
         w.requests.remove(r)
+        if w.queue is not None and w.queue.held == r.token:
+            w.queue.term = Term.RUNNING
     elif r.op is Op.SEAL:
         r.at = At.SEALING
     elif r.op is Op.FINISH:
@@ -105,7 +111,10 @@ def seal_learn(w: World, r: Request) -> None:
     fence = w.fences[r.key]
     w.gates[r.key].raised(fence.floor, fence.sealed_token)
     w.sealed[r.key] = max(w.sealed[r.key], r.token)
+    jobs.overtaken(w)
     w.requests.remove(r)
+    if r.value == jobs.LAPSED:
+        jobs.ended(w, r.token, jobs.LAPSED)
 
 
 def contested(w: World, r: Request) -> bool:

@@ -5,6 +5,8 @@ Nothing here asks a gate: what has been promised and what has taken effect is al
 
 from __future__ import annotations
 
+from gateway.core.job import JobState
+from tests.model.queue import Term
 from tests.model.size import Op
 from tests.model.world import ABSENT, Flight, Head, Request, World
 
@@ -116,7 +118,66 @@ def completed(w: World, r: Request) -> None:
     """A job is completed once."""
     if w.done[r.key]:
         raise Violation("once", f"token {r.token} completes the job, and {w.done[r.key]} has completed it")
+    if r.token < w.issued[r.key]:
+        raise Violation("once", f"token {r.token} completes the job, and {w.issued[r.key]} has been granted")
     w.done[r.key] = r.token
+
+
+def told_completed(w: World, r: Request) -> None:
+    """Who is told that he has completed the job has done so, though it may have been reopened since."""
+    if w.done[r.key] != r.token and not w.size.reopens:
+        raise Violation("once", f"token {r.token} is told that it has completed the job, and {w.done[r.key]} has")
+
+
+def delivered(w: World, token: int) -> None:
+    """On disk. A delivery has a token of its own, above all others, and takes the job from nobody whose time is not
+    over."""
+    q = w.queue
+    assert q is not None
+    granted(w, 0, token)
+    held = w.fences[0].held
+    if held is not None and (held.token != q.held or q.term is not Term.OVER):
+        raise Violation("queue", f"token {token} is delivered, and {held.token} has its time before it")
+
+
+def told(w: World, r: Request) -> None:
+    """A worker is told of his job: nobody has been told of a higher token, and nothing lower has an effect any more."""
+    q = w.queue
+    assert q is not None
+    if r.token < max(q.told, default=0):
+        raise Violation("queue", f"token {r.token} is told of its job, and {max(q.told)} has been")
+    q.told = tuple(sorted({*q.told, r.token}))
+    w.told[0] = max(w.told[0], r.token)
+    acknowledged(w, r)
+
+
+def job(w: World) -> None:
+    """On disk, job and fence agree at any moment. Where nothing is under way, a worker whose time is not over has his
+    job."""
+    q, fence = w.queue, w.fences[0]
+    assert q is not None
+    if q.job.token > fence.granted_token:
+        raise Violation("queue", f"the job runs under token {q.job.token}, which has not been granted")
+    if q.job.attempts > w.size.attempts:
+        raise Violation("queue", f"the job is delivered {q.job.attempts} times, and {w.size.attempts} were its last")
+    if (q.job.state is JobState.COMPLETED) != bool(fence.completed_token):
+        raise Violation("once", f"the job is {q.job.state.value}, its key completed by {fence.completed_token or None}")
+    held = fence.held
+    if w.requests or held is None or not held.token == q.held == q.job.token or q.term is not Term.RUNNING:
+        return
+    if not q.ran_out and q.job.state is not JobState.RUNNING:
+        raise Violation("queue", f"the job is {q.job.state.value}, and token {held.token} has its time before it")
+
+
+def comes_back(w: World, delivered: bool) -> None:
+    """Where nothing is under way, a job that is neither done nor dead is delivered to the next worker who comes, at the
+    latest when the time of the one before is over."""
+    q = w.queue
+    assert q is not None
+    if not delivered and q.job.state not in (JobState.COMPLETED, JobState.DEAD):
+        raise Violation(
+            "queue", f"the job is {q.job.state.value} under token {q.job.token}, and is never delivered again"
+        )
 
 
 def rebuilt(w: World) -> None:

@@ -7,7 +7,7 @@ import math
 from gateway.core import gate as core_gate
 from gateway.stores import rules as store_rules
 from gateway.stores.values import Fence
-from tests.model import guarantees, upstream
+from tests.model import guarantees, jobs, upstream
 from tests.model.size import Op
 from tests.model.world import (
     FORGOTTEN,
@@ -100,6 +100,7 @@ def start(w: World, *, clean: bool) -> None:
                 KEYS[key], fence.floor, fence.completed_floor, fence.sealed_token, until, fence.granted_token
             )
         )
+    jobs.start(w)
 
 
 def rebuild(w: World) -> None:

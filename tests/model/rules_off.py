@@ -1,14 +1,12 @@
-"""Each rule taken away, by a function or method that lacks it in place of the product's (or of the step that stands for
-the service's), and the smallest world in which the explorer finds the harm."""
+"""Each rule taken away, of writes, leases, completions and the bucket's record; those of queues are in
+`queue_rules_off.py`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from gateway.core import gate as core_gate
 from gateway.core import write as core_write
@@ -17,44 +15,12 @@ from gateway.core.keys import Token
 from gateway.core.write import Answer, Phase, Signal, Verdict
 from gateway.stores import rules as store_rules
 from tests.model import admission, guarantees, leases, process, sending, steps, uploads, upstream
-from tests.model.size import Op, Size
+from tests.model.queue_rules_off import SWITCHES as OF_QUEUES
+from tests.model.size import Op
+from tests.model.switch import CORE, SERVICE, Patches, Switch, world
 from tests.model.world import NO_OBJECT, At, Flight, Request, Upload, Way, Why, World
 
-Patches = list[tuple[object, str, object]]
-CORE, SERVICE = "core", "service"
-
-
-@dataclass(frozen=True)
-class Switch:
-    """One rule, or one of its counterexamples."""
-
-    rule: str
-    what: str
-    """What is taken away."""
-    where: str
-    """Whose code is replaced: the core's own, or the step that stands for the service's."""
-    patches: Callable[[], Patches]
-    size: Size
-
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """The world without it."""
-        patches = [patch.object(owner, name, new) for owner, name, new in self.patches()]
-        for one in patches:
-            one.start()
-        try:
-            yield
-        finally:
-            for one in reversed(patches):
-                one.stop()
-
-
 PUT, STREAM, DELETE, COPY, CREATE = Op.PUT, Op.STREAM, Op.DELETE, Op.COPY, Op.CREATE
-
-
-def world(*ops: Op, **budgets: Any) -> Size:
-    """A small one."""
-    return Size("", ops, **{"writes": 1, "grants": 1, "honoured": False, **budgets})
 
 
 # --- the gate's own
@@ -349,6 +315,17 @@ def completed_at_once() -> Patches:
     return [(leases, "is_quiet", lambda w, r: True)]
 
 
+def opened_in_doubt() -> Patches:
+    in_doubt = leases.finish_in_doubt
+
+    def opening(w: World, r: Request) -> None:
+        in_doubt(w, r)
+        w.gates[r.key].open()
+        w.requests.remove(r)
+
+    return [(leases, "finish_in_doubt", opening)]
+
+
 def completed_unsealed() -> Patches:
     completed = store_rules.completed
     return [
@@ -432,6 +409,8 @@ SWITCHES = [
     Switch("R3", "a completion waits for nothing that has been sent", SERVICE, completed_at_once,
            world(PUT, grants=0, finishes=1, tokens=(1,))),
     Switch("R3", "a completion does not seal", CORE, completed_unsealed, world(PUT, grants=0, finishes=1, tokens=(1,))),
+    Switch("R3", "a completion in doubt opens the gate", SERVICE, opened_in_doubt,
+           world(PUT, grants=0, finishes=1, faults=1, tokens=(1,))),
     Switch("R3", "a completed job is leased", CORE, leased_again, world(PUT, writes=0, grants=0, finishes=1, leases=1)),
     Switch("R10", "a token that no lease has issued raises the floor", CORE, tokens_drawn_by_anybody,
            world(PUT, grants=0, leases=1)),
@@ -445,6 +424,7 @@ SWITCHES = [
            world(CREATE, PUT, writes=2, grants=0, losses=1, recorded=True)),
     Switch("G0", "a rebuild looks at no object", SERVICE, objects_not_asked,
            world(PUT, writes=2, grants=0, losses=1, recorded=True)),
+    *OF_QUEUES,
 ]  # fmt: skip
 NOT_HERE = {
     "R7": "a batch passes the gates of its objects one by one, as single deletes do, and a copy's source leaves its "

@@ -24,6 +24,20 @@ class Op(IntEnum):
     """A lease of the gateway's own: whoever held the key may just have run out."""
     FINISH = 9
     """The completion of the job."""
+    RECEIVE = 10
+    """A worker asks for the job of the queue."""
+    EXTEND = 11
+    """He still works on it."""
+    RELEASE = 12
+    """He gives it back."""
+    FAIL = 13
+    """He has failed."""
+    REOPEN = 14
+    """An operator has a job done again that is done or dead."""
+    LAPSE = 15
+    """The service's own: a delivery has ended that nobody has given up."""
+    FIND_OUT = 16
+    """The service's own: what has become of the job at a disk that failed."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,19 @@ class Size:
     """Leases of the gateway's own."""
     finishes: int = 0
     """Completions of the job, by any of the tokens."""
+    receives: int = 0
+    """Where there are any, the first key names a job that waits in a queue, and tokens come from its leases alone."""
+    extends: int = 0
+    ends: int = 0
+    """Deliveries that their workers release or fail."""
+    reopens: int = 0
+    attempts: int = 2
+    """After so many the job is dead."""
     retries: int = 0
     """How often a client sends again after a 503 or a broken connection."""
     faults: int = 0
-    """Lost answers, 500s and 403s of the upstream."""
+    """Lost answers, 500s and 403s of the upstream; in worlds with a queue also decisions on its job at which the disk
+    fails, having decided or not."""
     crashes: int = 0
     stops: int = 0
     losses: int = 0

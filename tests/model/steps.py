@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.core.job import JobState
 from gateway.core.write import Phase
-from tests.model import admission, guarantees, leases, process, sending, uploads, upstream
+from tests.model import admission, deliveries, guarantees, jobs, leases, process, sending, uploads, upstream
+from tests.model.queue import Queue, Term
 from tests.model.size import Op
 from tests.model.world import (
     ABSENT,
@@ -19,9 +21,12 @@ from tests.model.world import (
     TAKES_TURN,
     UNKNOWN,
     At,
+    NoChange,
     Request,
     Way,
     World,
+    decode,
+    encode,
     settle_ticks,
 )
 
@@ -58,6 +63,8 @@ def enabled(w: World) -> Iterator[Action]:
         yield ("rebuild",)
     if w.stops and not w.requests:
         yield ("stop",)
+    if w.queue is not None:
+        yield from _of_the_job(w, w.queue)
 
 
 def _arrivals(w: World) -> Iterator[Action]:
@@ -70,7 +77,7 @@ def _arrivals(w: World) -> Iterator[Action]:
             continue
         for op in ops:
             objects = range(size.objects) if op not in admission.CONTROL else range(1)
-            for token in size.tokens:
+            for token in size.tokens if w.queue is None else w.queue.told:
                 if not token and op in admission.CONTROL:
                     continue
                 for key in range(size.keys):
@@ -83,6 +90,27 @@ def _arrivals(w: World) -> Iterator[Action]:
     for i, upload in enumerate(w.uploads):
         if upload.completes:
             yield ("complete", i)
+
+
+def _of_the_job(w: World, q: Queue) -> Iterator[Action]:
+    if q.receives:
+        yield ("receive",)
+        if q.job.delivery:
+            yield ("receive again",)
+    for token in q.told:
+        if q.extends:
+            yield ("extend", token)
+        if q.ends:
+            yield ("release", token)
+            yield ("fail", token)
+    if q.reopens and q.job.state in (JobState.COMPLETED, JobState.DEAD):
+        yield ("reopen",)
+    if q.term is Term.RUNNING:
+        yield ("run out",)
+    elif q.term is Term.PENDING:
+        yield ("unclaimed",)
+    if q.watched and q.job.state is JobState.DELAYED:
+        yield ("due",)
 
 
 def _contents(w: World, op: Op) -> Iterator[int]:
@@ -120,7 +148,16 @@ _WAITING = {
     At.CLOSED: ("quiet", "open"),
     At.RECORDING: ("finish disk",),
     At.RECORDED: ("finish learn",),
+    At.RECORDED_OR_NOT: ("finish found out",),
+    At.ASKING_AGAIN: ("asked again",),
+    At.CONFIRMING: ("confirm", "leave"),
+    At.LAPSE_DUE: ("look after",),
+    At.FINDING: ("find",),
+    At.FOUND: ("found",),
+    **dict.fromkeys((At.RENEWED, At.GIVEN, At.LAPSED, At.REOPENED), ("job learn",)),
 }
+DECIDED = (At.RENEWING, At.GIVING, At.LAPSING, At.REOPENING)
+"""On the job, by the disk."""
 
 
 def _steps_of(w: World, r: Request) -> Iterator[str]:
@@ -140,12 +177,56 @@ def _steps_of(w: World, r: Request) -> Iterator[str]:
         if w.faults:
             yield "reset"
             yield "500"
+    elif r.at in DECIDED or (r.op is Op.RECEIVE and r.at is At.GRANTING):
+        yield "job disk"
+        if w.faults:
+            yield "job disk, said to have failed"
+            yield "job disk failed"
+    elif r.op is Op.RECEIVE and r.at is At.GRANTED:
+        yield "job learn"
     else:
         yield from _WAITING[r.at]
+        if r.at is At.RECORDING and w.faults:
+            yield "finish in doubt"
+            yield "finish failed"
 
 
 def act(w: World, action: Action) -> None:
     """Let it happen. Raises `NoChange`, or `guarantees.Violation`."""
+    _act(w, action)
+    if w.queue is not None:
+        guarantees.job(w)
+        if not w.requests:
+            guarantees.comes_back(w, _delivered_by_itself(decode(w.size, encode(w))))
+
+
+def _delivered_by_itself(w: World) -> bool:
+    """Whether the job comes to the next worker though nobody else does anything any more."""
+    q = jobs.queue(w)
+    q.extends = q.ends = q.reopens = w.faults = 0
+    token = q.job.token
+    for _ in range(LONG):
+        q.receives = 1
+        if q.job.state is JobState.DEAD or (q.job.state is JobState.RUNNING and q.job.token > token):
+            return True
+        for action in (*((step, i) for i, r in enumerate(w.requests) for step in _steps_of(w, r)), *_of_the_job(w, q)):
+            if action[0] in LEADING_NOWHERE:
+                continue
+            try:
+                _act(w, action)
+            except NoChange:
+                continue
+            break
+        else:
+            return False
+    return False
+
+
+LONG = 30
+LEADING_NOWHERE = ("receive again", "leave", "open")
+
+
+def _act(w: World, action: Action) -> None:
     name, *rest = action
     match name:
         case "arrive":
@@ -162,6 +243,24 @@ def act(w: World, action: Action) -> None:
         case "ask":
             w.leases -= 1
             leases.ask(w, rest[0])
+        case "receive":
+            deliveries.receive(w)
+        case "receive again":
+            deliveries.receive_again(w)
+        case "extend":
+            deliveries.extend(w, rest[0])
+        case "release":
+            deliveries.give_up(w, Op.RELEASE, rest[0])
+        case "fail":
+            deliveries.give_up(w, Op.FAIL, rest[0])
+        case "reopen":
+            deliveries.reopen(w)
+        case "run out":
+            jobs.run_out(w)
+        case "unclaimed":
+            jobs.unclaimed(w)
+        case "due":
+            jobs.due(w)
         case "rebuild":
             process.rebuild(w)
         case "again":
@@ -246,6 +345,19 @@ _STEPS = {
     "quiet": lambda w, r: leases.quiet(w, r),
     "finish disk": lambda w, r: leases.finish_disk(w, r),
     "finish learn": lambda w, r: leases.finish_learn(w, r),
+    "finish in doubt": lambda w, r: leases.finish_in_doubt(w, r),
+    "finish failed": lambda w, r: leases.finish_failed(w, r),
+    "finish found out": lambda w, r: leases.finish_found_out(w, r),
+    "asked again": lambda w, r: deliveries.asked_again(w, r),
+    "confirm": lambda w, r: deliveries.confirm(w, r),
+    "leave": lambda w, r: deliveries.leave(w, r),
+    "job disk": lambda w, r: deliveries.decide(w, r),
+    "job disk, said to have failed": lambda w, r: deliveries.fail_after(w, r),
+    "job disk failed": lambda w, r: deliveries.fail_before(w, r),
+    "job learn": lambda w, r: deliveries.learn(w, r),
+    "look after": lambda w, r: deliveries.look(w, r),
+    "find": lambda w, r: deliveries.find(w, r),
+    "found": lambda w, r: deliveries.found(w, r),
 }
 
 

@@ -19,6 +19,7 @@ FOUND = (
     "sends of other keys are not waited for",
     "a completion leaves the gate open",
     "a lease is granted the floor's own token",
+    "an end is taken for that of the next delivery",
 )
 """Rules whose absence is soon found in this way, too."""
 

@@ -12,7 +12,7 @@ from tests.model.worlds import BOUNDED
 
 @pytest.mark.parametrize("size", BOUNDED, ids=lambda size: size.name)
 def test_no_interleaving_breaks_a_guarantee(size: Size) -> None:
-    """All states of the world are looked at, and G0 to G5 hold in each."""
+    """All states of the world are looked at; in each G0 to G5 hold, and what is promised of a job and its queue."""
     found = explore(size)
     assert found.violation is None, "\n" + transcript(found)
     assert found.complete

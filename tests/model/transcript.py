@@ -35,6 +35,27 @@ _WORDS = {
     "open": "it gives up waiting: 503, and the gate opens again",
     "finish disk": "the completion is on disk, or refused",
     "finish learn": "the gate learns of the completion; it is answered",
+    "finish in doubt": "the completion is on disk, which says that it has failed: 503",
+    "finish failed": "the disk has failed: 503",
+    "finish found out": "the gate learns what is on disk, and opens",
+    "asked again": "it is given what it was given, if that is held",
+    "confirm": "its hand-over is complete; the worker is told of his job",
+    "leave": "its worker gives up waiting: 503",
+    "job disk": "the disk has decided",
+    "job disk, said to have failed": "the disk has decided, and says that it has failed",
+    "job disk failed": "the disk has failed",
+    "job learn": "the service learns of the decision",
+    "look after": "whether its worker has been heard of meanwhile",
+    "find": "the job is read",
+    "found": "the service learns what the job is",
+}
+_OF_THE_JOB = {
+    "receive": "a worker comes for the job",
+    "receive again": "the worker repeats his call",
+    "reopen": "an operator has the job done again",
+    "run out": "the time of the lease is over",
+    "unclaimed": "nobody asks any more for the lease that is pending",
+    "due": "the job is due again",
 }
 
 
@@ -56,6 +77,8 @@ def told(w: World, action: steps.Action) -> str:
             return _named(w, op, obj, key, token, content) + " arrives"
         case "ask":
             return f"somebody asks for the lease{f' of key {rest[0]}' if w.size.keys > 1 else ''}"
+        case "extend" | "release" | "fail":
+            return f"{name} by token {rest[0]}"
         case "rebuild":
             return "the bucket is rebuilt: the floors are what its objects tell"
         case "again":
@@ -77,6 +100,8 @@ def told(w: World, action: steps.Action) -> str:
             return "the gateway stops in good order and is started again"
         case "lose the database":
             return "the gateway is killed, its database lost, and started again"
+    if name in _OF_THE_JOB:
+        return _OF_THE_JOB[str(name)]
     return f"{_sent(w, w.requests[rest[0]])}: {_WORDS[str(name)]}"
 
 
@@ -92,6 +117,12 @@ def changes(before: World, after: World | Violation) -> Iterator[str]:
         if (old_gate.floor, old_gate.completed_floor) != (gate.floor, gate.completed_floor):
             name = f" of key {key}" if after.size.keys > 1 else ""
             yield f"-> floor{name} {gate.floor}, completed {gate.completed_floor}"
+    if before.queue is not None and after.queue is not None:
+        old_job, job = before.queue.job, after.queue.job
+        if (old_job.state, old_job.token, old_job.attempts) != (job.state, job.token, job.attempts):
+            yield f"-> the job is {job.state.value}, token {job.token}, attempts {job.attempts}"
+        if before.queue.told != after.queue.told:
+            yield f"-> token {max(after.queue.told)} is told of the job"
     for key, (was, acknowledged) in enumerate(zip(before.acknowledged, after.acknowledged, strict=True)):
         if acknowledged > was:
             yield f"-> {_token(after, key, acknowledged)} is acknowledged"

@@ -33,9 +33,11 @@ class Walk:
 
 
 def everything(seed: int) -> Size:
-    """Three or four writes of any kind with all that may happen beside them, some of it left out by chance."""
+    """Three or four writes of any kind with all that may happen beside them, some of it left out by chance; in some
+    worlds beside a job of a queue."""
     draw = random.Random(f"everything {seed}")
     keys = draw.choice([1, 1, 2])
+    jobs = keys == 1 and draw.random() < 0.3
     ops = tuple(draw.sample([Op.PUT, Op.STREAM, Op.DELETE, Op.COPY, Op.CREATE], 3))
     return Size(
         "everything at once",
@@ -46,11 +48,15 @@ def everything(seed: int) -> Size:
         seals=draw.choice([0, 0, 1]),
         leases=draw.choice([0, 0, 2]),
         finishes=draw.choice([0, 0, 1]),
+        receives=draw.choice([2, 3]) if jobs else 0,
+        extends=draw.choice([0, 1, 2]),
+        ends=draw.choice([0, 1, 2]),
+        reopens=draw.choice([0, 0, 1]),
         retries=draw.choice([0, 1, 2]),
         faults=draw.choice([0, 1, 2]),
         crashes=draw.choice([0, 1, 2]),
         stops=draw.choice([0, 0, 1]),
-        losses=draw.choice([0, 0, 1]),
+        losses=0 if jobs else draw.choice([0, 0, 1]),
         recorded=draw.random() < 0.7,
         objects=draw.choice([1, 2]),
         keys=keys,

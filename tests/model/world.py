@@ -16,6 +16,8 @@ from gateway.core import gate as core_gate
 from gateway.core.keys import FencingKey, Token
 from gateway.core.write import Phase
 from gateway.stores.values import Fence, Grant
+from tests.model import queue as job_queue
+from tests.model.queue import Queue
 from tests.model.size import Op, Size
 
 KEYS = (FencingKey("job"), FencingKey("other"))
@@ -80,6 +82,28 @@ class At(IntEnum):
     RECORDING = 16
     """For the disk to have the completion."""
     RECORDED = 17
+    ASKING_AGAIN = 18
+    """For what the disk knows of an earlier call."""
+    CONFIRMING = 19
+    """A delivery, for its hand-over."""
+    RENEWING = 20
+    """For its turn, and the disk to have the job run again."""
+    RENEWED = 21
+    GIVING = 22
+    """For the disk to take the job back from its worker."""
+    GIVEN = 23
+    LAPSE_DUE = 24
+    """For its turn."""
+    LAPSING = 25
+    """For the disk to take the job back."""
+    LAPSED = 26
+    REOPENING = 27
+    REOPENED = 28
+    FINDING = 29
+    """For the job to be read."""
+    FOUND = 30
+    RECORDED_OR_NOT = 31
+    """A completion, for the disk to tell; the gate is closed."""
 
 
 class Why(IntEnum):
@@ -143,6 +167,8 @@ class Request:
     """It was below the floor when it was admitted."""
     unissued: bool = False
     """When it came, somebody had been told of a lease of its key, and its token was above the floor."""
+    answer: tuple[int, ...] = ()
+    """What the disk has decided on the job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -210,6 +236,7 @@ class World:
     """The highest token of a lease that somebody was told of (R10)."""
     done: list[int]
     """The token that has completed the job, on disk; 0 for none."""
+    queue: Queue | None = None
     leases: int = 0
     finishes: int = 0
     refused: bool = False
@@ -255,6 +282,7 @@ def first(size: Size) -> World:
         issued=[0 for _ in keys],
         told=[0 for _ in keys],
         done=[0 for _ in keys],
+        queue=job_queue.first(size),
         leases=size.leases,
         finishes=size.finishes,
     )  # fmt: skip
@@ -293,6 +321,7 @@ def encode(w: World) -> Encoded:
         tuple((int(a[0]), *a[1:]) for a in w.again),
         tuple(w.marked),
         tuple(w.bound),
+        job_queue.encode(w.queue),
     )  # fmt: skip
 
 
@@ -310,13 +339,13 @@ def _flight(f: Flight | None, now: int) -> Encoded:
 def _request(r: Request, now: int) -> Encoded:
     return (
         int(r.op), r.obj, r.key, r.token, r.content, int(r.at), int(r.why), r.condition, r.value, r.looked, r.nonce,
-        _flight(r.flight, now), r.seen, r.took, r.stale, r.unissued,
+        _flight(r.flight, now), r.seen, r.took, r.stale, r.unissued, r.answer,
     )  # fmt: skip
 
 
 def decode(size: Size, state: Encoded) -> World:
     """The world that `encode` wrote, with gates of the product's own."""
-    budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound = state
+    budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound, queue = state
     world = World(
         size,
         writes=budgets[0], grants=budgets[1], seals=budgets[2], retries=budgets[3], faults=budgets[4],
@@ -336,6 +365,7 @@ def decode(size: Size, state: Encoded) -> World:
         lost=budgets[8], settles=budgets[9:11],
         uploads=[Upload(*row) for row in uploads],
         again=[(_OPS[a[0]], *a[1:]) for a in again],
+        queue=job_queue.decode(queue),
     )  # fmt: skip
     for gate, row in zip(world.gates, keys, strict=True):
         gate._closed_to = row[14] or None
@@ -388,7 +418,7 @@ _SAME, _SWAPPED = (0, 1), (1, 0)
 
 
 def _named(state: Encoded, swap: tuple[int, int]) -> Encoded:
-    budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound = state
+    budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound, queue = state
     if swap is _SWAPPED:
         objects, memory, owners = objects[::-1], memory[::-1], owners[::-1]
     contents: dict[int, int] = {ABSENT: ABSENT, UNKNOWN: UNKNOWN, NONE: NONE}
@@ -426,7 +456,7 @@ def _named(state: Encoded, swap: tuple[int, int]) -> Encoded:
     again = tuple(sorted((a[0], swap[a[1]], a[2], a[3], content(a[4])) for a in sorted(again)))
     marked = tuple(sorted((m[0], swap[m[1]]) for m in marked))
     bound = tuple(sorted((b[0], swap[b[1]]) for b in bound))
-    return budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound
+    return budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound, queue
 
 
 def _flight_order(f: Encoded) -> Encoded:

@@ -9,6 +9,12 @@ from tests.model.size import Op, Size
 
 PUT, STREAM, DELETE, COPY, CREATE = Op.PUT, Op.STREAM, Op.DELETE, Op.COPY, Op.CREATE
 
+
+def a_job(name: str, *ops: Op, **budgets: Any) -> Size:
+    """The job of a queue, received twice at most, unless it is said otherwise."""
+    return Size(name, ops, **{"writes": 0, "receives": 2, **budgets})
+
+
 BOUNDED = [
     Size("two streams, a fault and a crash", (STREAM,), writes=2, faults=1, crashes=1, honoured=False),
     Size("two conditional writes, a fault and a retry", (PUT, DELETE), writes=2, faults=1, retries=1, equal_bytes=True),
@@ -26,6 +32,15 @@ BOUNDED = [
     Size("a rebuilt bucket", (PUT,), writes=2, tokens=(1, 2), losses=1, recorded=True),
     Size("two keys, no rule", (PUT,), writes=2, tokens=(0, 1), keys=2, rekey=False, crashes=1),
     Size("two keys, rekey", (PUT, DELETE), writes=2, tokens=(1,), keys=2, crashes=1),
+    a_job("a job, its worker's end and a crash", ends=1, crashes=1),
+    a_job("a job that is extended, and a disk that fails", extends=1, faults=1),
+    a_job("a job received three times", receives=3),
+    a_job("a job that is completed, and a crash", finishes=1, crashes=1),
+    a_job("a job that is completed, and a disk that fails", finishes=1, faults=1),
+    a_job("a job done again", finishes=1, reopens=1),
+    a_job("a job and a seal", seals=1),
+    a_job("a job and a lease beside the queue", leases=1),
+    a_job("a job and a write", PUT, writes=1),
 ]
 """Small enough for every test run."""
 
@@ -69,6 +84,21 @@ FULL = [
     Size("a rebuilt bucket, an upload and a crash", (CREATE, PUT), writes=2, losses=1, recorded=True, crashes=1),
     Size("two rebuilt buckets' worth", (PUT,), writes=2, tokens=(1, 2), objects=2, losses=2, recorded=True, leases=1),
     Size("a rebuilt bucket of two keys", (PUT,), writes=2, tokens=(0, 1), keys=2, rekey=False, losses=1, recorded=True),
+    a_job("a job, extended and given up, with a crash", extends=1, ends=1, crashes=1),
+    a_job("a job, extended and given up, with a disk that fails", extends=1, ends=1, faults=1),
+    a_job("a job received three times, extended and given up", receives=3, extends=1, ends=1),
+    a_job("a job received three times, with a crash and a disk that fails", receives=3, crashes=1, faults=1),
+    a_job("a job whose disk fails twice", ends=1, faults=2),
+    a_job("a job completed twice, with a crash", finishes=2, crashes=1),
+    a_job("a job completed, extended, with a disk that fails", finishes=1, extends=1, faults=1),
+    a_job("a job done again, with a crash", finishes=1, reopens=1, crashes=1),
+    a_job("a job that dies and is tried again", ends=1, reopens=1, attempts=1, faults=1),
+    a_job("a job and seals", receives=3, seals=1, ends=1, crashes=1),
+    a_job("a job, a lease beside the queue and a crash", leases=1, ends=1, crashes=1),
+    a_job("a job, a lease beside the queue and a disk that fails", leases=1, faults=1),
+    a_job("a job and a stream", STREAM, writes=1, ends=1, crashes=1),
+    a_job("a job, a write and its completion", PUT, writes=1, finishes=1, crashes=1),
+    a_job("a job, two writes and a fault", PUT, writes=2, faults=1, honoured=False),
     replace(Size("everything", (PUT, DELETE, CREATE), writes=3, objects=2, **_ALL), retries=1, losses=1),
 ]
 """All. The last is larger than can be looked at to its end; it is looked at as far as the time that is given."""
