@@ -15,7 +15,7 @@ class LeaseCredentials:
     secret_access_key: str = field(repr=False)
     session_token: str = field(repr=False)
     expires_at: str
-    """RFC 3339, UTC."""
+    """RFC 3339, UTC. From then on they are good only while the lease is held."""
     endpoint_url: str | None = None
     """Where they are good; None where the gateway does not know how it is reached."""
 

@@ -27,7 +27,7 @@ class CredentialsShown(Shown):
     access_key_id: str
     secret_access_key: Annotated[str, Field(repr=False)]
     session_token: Annotated[str, Field(repr=False)]
-    expires_at: MomentShown
+    expires_at: Annotated[MomentShown, Field(description="From then on they are good only while the lease is held.")]
     endpoint_url: str | None = Field(description="Where workers reach the S3 listener, if that is known.")
 
     @classmethod
