@@ -15,6 +15,7 @@ from gateway.s3.session import Session
 from gateway.s3.sigv4 import ChunkSigner, Credentials, presign, signing_key
 from gateway.server.clients import Client
 from gateway.server.sessions import Sessions
+from gateway.stores.base import StoreUnavailable
 from tests.conftest import REGION
 from tests.server.rig import BUCKET, CREDENTIALS, HOST, Answer, Pairs, Rig, raw, rule, running, signed
 from tests.server.test_s3_stale import OLD, WAYS, Way
@@ -348,6 +349,18 @@ async def test_they_end_with_a_lease_that_runs_out(rig: Rig) -> None:
     assert (await put(rig, "/b/renders/7/a", pair)).code == "ExpiredToken"
     await rig.gateway.leases.renew(HELD, lease.token, ttl_s=60)
     assert (await put(rig, "/b/renders/7/a", pair)).status == 200
+
+
+async def test_past_their_end_a_database_that_does_not_answer_ends_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the lease is held cannot be told: 503, which clients send again, and not ExpiredToken, which is final."""
+
+    async def fails(*_: object) -> None:
+        raise StoreUnavailable("disk error")
+
+    monkeypatch.setattr(rig.store, "fence", fails)
+    assert (await put(rig, "/b/renders/7/a", bound(lives_s=-60))).code == "ServiceUnavailable"
 
 
 # --- the client's rights
