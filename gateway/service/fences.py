@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from gateway.clock import Clock
+from gateway.core.errors import TryAgain
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
@@ -285,6 +286,14 @@ class Fences:
         finally:
             self.unpin(live)
         return [doubtful[send] for send in settled]
+
+    def cut_off(self, bucket: str, error: Callable[[], TryAgain]) -> None:
+        """Reset the connections of all that is past its commit point in a bucket: it is in doubt from now on, and each
+        client is told `error`."""
+        for live in self._live.values():
+            for passage in live.passages.values():
+                if passage.bucket == bucket:
+                    passage.cut_off(error())
 
     def in_doubt(self, live: LiveGate, send: Send, passage: Passage) -> None:
         """A send's answer is lost. Its settling by time-out is waited for even if nobody else does."""

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from gateway.clock import Clock
+from gateway.core.errors import TryAgain
 from gateway.core.gate import Gate, Send
 from gateway.core.keys import Token
 from gateway.core.write import Phase, Signal
@@ -78,11 +79,12 @@ class Passage:
     """One send's way through its gate, as a context: staged inside, committed by `commit`, settled on leaving.
 
     When a higher token overtakes the send while it is staged, the task inside is interrupted and the context ends in
-    the gate's refusal. A send that is left in mid-commit without a word is in doubt."""
+    the gate's refusal. So it is after the commit point, too, when the bucket turns out to be another gateway's. A send
+    that is left in mid-commit without a word is in doubt."""
 
     __slots__ = (
-        "_cancelled", "_commit_s", "_committed_at", "_entry", "_fences", "_live", "_send", "_task", "on_settled",
-        "request_id",
+        "_cancelled", "_commit_s", "_committed_at", "_cut_off", "_entry", "_fences", "_live", "_send", "_task",
+        "on_settled", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +99,7 @@ class Passage:
         self._committed_at = 0.0
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
+        self._cut_off: TryAgain | None = None
         self.request_id = request_id
         self.on_settled: Callable[[], None] | None = None
         live.passages[self._send] = self
@@ -115,13 +118,22 @@ class Passage:
         if self._cancelled and self._task is not None:
             if self._task.uncancel() > 0:
                 return  # the task itself is being ended, too
+            if self._cut_off is not None:
+                raise self._cut_off
             self._live.gate.refuse_overtaken(self._send.token)
 
     def cancel(self) -> None:
-        """Interrupt the staged send: it has been overtaken."""
+        """Interrupt the send: while it is staged, it has been overtaken."""
         if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
+
+    def cut_off(self, error: TryAgain) -> None:
+        """Give up waiting for the answer to what is past its commit point: its connection is reset, it is in doubt, and
+        the context ends in `error`."""
+        if self.committed:
+            self._cut_off = error
+            self.cancel()
 
     def commit(self) -> None:
         """Pass the commit point. What completes the request must be sent before the next await.
@@ -147,6 +159,10 @@ class Passage:
         """The request was never sent whole: before the commit point the send is abandoned, after it, refused."""
         if self._send.phase is Phase.COMMITTING:
             self._settle(Signal.REFUSED)
+
+    @property
+    def bucket(self) -> str:
+        return self._entry.bucket
 
     @property
     def committed(self) -> bool:

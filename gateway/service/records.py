@@ -2,9 +2,10 @@
 
 It is written before the first fenced write of a run in a bucket, under a condition, and looked at again every half
 `lapse_s` as long as fenced writes come or are under way. A gateway that has not seen its own record for `lapse_s` lets
-no fenced write past its commit point there: so whoever has replaced the record knows after `lapse_s` that the gateway
-before it sends nothing more. A gateway that sleeps between this look and its send is beyond that: then the condition
-on the object alone protects (G3).
+no fenced write past its commit point there, and resets the connections of those that are past it: so whoever has
+replaced the record knows after `lapse_s` that the gateway before it sends nothing more, and how long what it had sent
+may still land. A gateway that sleeps between this look and its send is beyond that: then the condition on the object
+alone protects (G3).
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from typing import Literal, Protocol
 
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Reason, TryAgain
+from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
 from gateway.service.refusals import store_unavailable, unavailable
@@ -62,7 +65,9 @@ class _Standing(Enum):
 class _Bucket:
     """What this run knows of one bucket."""
 
-    __slots__ = ("epoch", "fault", "keeper", "looked_at", "looking", "name", "pins", "standing", "token", "used_at")
+    __slots__ = (
+        "epoch", "fault", "keeper", "lapse", "looked_at", "looking", "name", "pins", "standing", "token", "used_at",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,6 +83,8 @@ class _Bucket:
         self.pins = 0
         self.looking: asyncio.Task[None] | None = None
         self.keeper: asyncio.Task[None] | None = None
+        self.lapse: asyncio.TimerHandle | None = None
+        """When what has been sent must go no further, unless the record is seen before."""
 
 
 class Records:
@@ -104,6 +111,9 @@ class Records:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self.unrecorded: set[str] = set()
         """Buckets with fenced writes and without a record: the store has not proved conditional writes."""
+        self.on_lapse: Callable[[str, Callable[[], TryAgain]], None] = lambda bucket, error: None
+        """Called with a bucket that is, or may be, another's by now: nothing that is past its commit point there may go
+        on. Each client is to be told the error."""
 
     # --- fenced writes
 
@@ -139,7 +149,7 @@ class Records:
         if bucket.standing is _Standing.REFUSED:
             raise _superseded(name, bucket.fault)
         if self._clock.monotonic() - bucket.looked_at >= self.lapse_s:
-            raise _superseded(name, f"its record has not been seen for {self.lapse_s:g} s", known=False)
+            raise _not_seen(name, self.lapse_s)
 
     def _admits(self, bucket: _Bucket, token: bool, now: float) -> bool:
         """Whether a write may go on without a look. Raises `TryAgain` (Superseded)."""
@@ -165,6 +175,8 @@ class Records:
             name, bucket = self._buckets.popitem(last=False)
             if bucket.pins or bucket.keeper is not None or bucket.looking is not None:
                 self._buckets[name] = bucket
+            elif bucket.lapse is not None:
+                bucket.lapse.cancel()
 
     async def _keep(self, bucket: _Bucket) -> None:
         """Look at the record every half `lapse_s` while the bucket is in use."""
@@ -215,8 +227,24 @@ class Records:
             if standing is _Standing.REFUSED and bucket.standing is not standing:
                 _log.warning("superseded", bucket=bucket.name, reason=fault, remedy=remedy(bucket.name))
             bucket.standing, bucket.fault, bucket.looked_at = standing, fault, began
+            self._watch(bucket)
             return
         raise unavailable(f"the record of bucket {bucket.name} changes all the time")
+
+    def _watch(self, bucket: _Bucket) -> None:
+        """Let nothing that has been sent go on for longer than the record says that it may."""
+        if bucket.lapse is not None:
+            bucket.lapse.cancel()
+            bucket.lapse = None
+        if bucket.standing is _Standing.REFUSED:
+            self.on_lapse(bucket.name, partial(_superseded, bucket.name, bucket.fault, sent=True))
+        else:
+            left_s = bucket.looked_at + self.lapse_s - self._clock.monotonic()
+            bucket.lapse = asyncio.get_running_loop().call_later(left_s, self._lapsed, bucket)
+
+    def _lapsed(self, bucket: _Bucket) -> None:
+        bucket.lapse = None
+        self.on_lapse(bucket.name, partial(_not_seen, bucket.name, self.lapse_s, sent=True))
 
     async def _standing(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
         """How this database stands in a bucket, and what is wrong; None if the record has changed meanwhile."""
@@ -316,6 +344,9 @@ class Records:
 
     async def close(self) -> None:
         """End what looks at records."""
+        for bucket in self._buckets.values():
+            if bucket.lapse is not None:
+                bucket.lapse.cancel()
         tasks = [t for b in self._buckets.values() for t in (b.keeper, b.looking) if t is not None]
         for task in tasks:
             task.cancel()
@@ -352,7 +383,13 @@ def remedy(bucket: str) -> str:
     return f"fencing-gateway fence rebuild --bucket {bucket}"
 
 
-def _superseded(bucket: str, fault: str, *, known: bool = True) -> TryAgain:
+def _not_seen(bucket: str, for_s: float, *, sent: bool = False) -> TryAgain:
+    return _superseded(bucket, f"its record has not been seen for {for_s:g} s", known=False, sent=sent)
+
+
+def _superseded(bucket: str, fault: str, *, known: bool = True, sent: bool = False) -> TryAgain:
+    """`known`: another has the bucket for sure. `sent`: the write is past its commit point."""
+    effect = " This write had been sent: it may have been applied, or still be." if sent else ""
     advice = (
         "Send the request to the gateway that rules the bucket. If this one is to take it over, its operator runs: "
         f"{remedy(bucket)}"
@@ -361,7 +398,8 @@ def _superseded(bucket: str, fault: str, *, known: bool = True) -> TryAgain:
     )
     return TryAgain(
         Reason.SUPERSEDED,
-        f"This gateway lets no fenced write into bucket {bucket}: {fault}. {advice}",
+        f"This gateway lets no fenced write into bucket {bucket}: {fault}.{effect} {advice}",
+        outcome=Outcome.UNKNOWN if sent else Outcome.NOT_APPLIED,
         retry_after_s=5 if known else 1,
     )
 

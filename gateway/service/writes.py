@@ -53,6 +53,7 @@ class Writes:
         self.fences = fences
         self.records = records or Records(fences.store, upstream, capabilities, clock, fenced_before=False)
         fences.before_commit = self.records.before_commit
+        self.records.on_lapse = fences.cut_off
         self.objects = objects
         self.upstream = upstream
         self.capabilities = capabilities

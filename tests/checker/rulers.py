@@ -44,7 +44,7 @@ def judge_generations(index: Index) -> Iterator[Violation]:
                 grants.append((attempt, attempt.answer))
     for (earlier, had), (later, has) in product(grants, grants):
         before = earlier.call.key == later.call.key and had.by != has.by and had.at[1] < later.call.at[0]
-        if any(by is None and had.at[1] <= at <= later.call.at[0] for (at, _), by in ruled):
+        if any(by is None and earlier.call.at[0] <= at <= later.call.at[0] for (at, _), by in ruled):
             continue  # the record was lost: nobody knew any more who had ruled
         if before and has.token <= had.token:
             text = f"{has.token} is granted of {later.call.key!r} by {has.by} after {had.token} by {had.by}"

@@ -201,6 +201,11 @@ GOOD: dict[str, list[Line]] = {
         ruled(0, "one"), put(1, "b", 34), effect(2, "b"), ruled(2.5, None), fault(3, "database-lost", "G0", "G1", "G2"),
         ruled(4, "two"), floor(5, 0),
     ),
+    "what is granted while the record is lost, which nobody writes before the database is lost": history(
+        ruled(0, "one"), control(1, "l1", "grant"), ruled(2, None), ok(3, "l1", token=7, by="one"),
+        fault(4, "database-lost", "G0", "G1", "G2"), ruled(5, "two"), control(6, "l2", "grant"),
+        ok(7, "l2", token=1, by="two"),
+    ),
     "the record of a database that was lost meanwhile lands late, and tells the next one nothing": history(
         ruled(0, "one"), put(1, "b", 34), effect(2, "b"), ruled(3, ""),
         fault(4, "database-lost", "G0", "G1", "G2", by="two"), ruled(5, "two"), floor(6, 0),

@@ -10,6 +10,7 @@ from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import FencingKey
 from gateway.core.names import RECORD_KEY
 from gateway.service.records import Records
+from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
@@ -54,16 +55,18 @@ async def gateway(
     *,
     store: MemoryStore | None = None,
     capabilities: Any = HONEST,
+    timing: Timing | None = None,
     **options: Any,
 ) -> Rig:
     """A service layer with records over a shared upstream; another `name` is another database."""
     clock = VirtualClock()
     store = store or MemoryStore(clock=clock.wall, name=name)
-    made = await rig(store=store, upstream=upstream, clock=clock, capabilities=capabilities)
+    made = await rig(store=store, upstream=upstream, clock=clock, capabilities=capabilities, timing=timing)
     made.writes.records = made.writes.door.records = Records(
         store, upstream, FixedCapabilities(capabilities), clock, lapse_s=LAPSE_S, **options
     )
     made.fences.before_commit = made.writes.records.before_commit
+    made.writes.records.on_lapse = made.fences.cut_off
     return made
 
 

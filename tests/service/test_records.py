@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from gateway.core.errors import FenceError, Reason
+import pytest
+
+from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import FencingKey, Token, stand_in_of
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import parse_record, render_record
+from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, put_record, record, superseded
-from tests.service.rig import BUCKET, JOB, Payload, refusal, rig
+from tests.service.rig import BUCKET, JOB, Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
 
 
@@ -217,6 +220,53 @@ def test_who_cannot_see_the_record_commits_nothing() -> None:
         assert (await refusal(one.put(34, b"b"))).reason is Reason.UPSTREAM_UNAVAILABLE
         upstream.lost_reads = False
         assert (await one.put(34, b"c")).status == 200
+        await one.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["replaced", "not-to-be-seen"])
+def test_what_has_been_sent_is_cut_off_within_the_lapse(lost: bool) -> None:
+    """Who takes a bucket over waits for a lapse and a settle time-out: by then nothing of who had it may land, and so a
+    send whose answer is still awaited must have lost its connection within the lapse."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream, timing=Timing(commit_timeout_s=10 * LAPSE_S))
+        await one.put(34, b"a")
+        upstream.faults = [Fault.SILENT]
+        upstream.reached.clear()
+        sent = asyncio.create_task(one.put(34, b"b"))
+        await upstream.reached.wait()
+        if lost:
+            other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
+            put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+        else:
+            upstream.lost_reads = True
+        error, took_s = await elapsed(superseded(sent))
+        assert took_s <= LAPSE_S
+        assert isinstance(error, TryAgain)
+        assert error.outcome is Outcome.UNKNOWN
+        assert "had been sent" in error.message
+        assert [send.phase for send in one.fences.unsettled(FencingKey("j"))] == ["in-doubt"]
+        await one.writes.close()
+
+    run(main())
+
+
+def test_a_slow_answer_is_awaited_as_long_as_the_record_is_seen() -> None:
+    """Many lapses, where nobody has taken over."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream, timing=Timing(commit_timeout_s=100 * LAPSE_S))
+        await one.put(34, b"a")
+        upstream.faults = [Fault.SILENT]
+        sent = asyncio.create_task(one.put(34, b"b"))
+        await asyncio.sleep(50 * LAPSE_S)
+        assert not sent.done()
+        upstream.silent.set()
+        assert (await sent).status == 200
         await one.writes.close()
 
     run(main())
