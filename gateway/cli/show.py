@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich import box
@@ -18,12 +19,17 @@ WIDEST_ALIGNED = 100
 
 def print_json(value: object) -> None:
     """One JSON document, indented."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(_json(value, indent=2))
 
 
 def json_line(value: object) -> str:
     """JSON in one line, without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _json(value, separators=(",", ":"))
+
+
+def _json(value: object, **form: Any) -> str:
+    """Bytes that are no UTF-8, as an object's name may hold, stay escaped: nothing else can be printed of them."""
+    return json.dumps(value, ensure_ascii=False, **form).encode("utf-8", "backslashreplace").decode()
 
 
 def print_table(heads: Row, rows: Sequence[Row], styles: Sequence[str] | None = None) -> None:

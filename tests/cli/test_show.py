@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
-from gateway.cli.show import print_facts, print_table, printable
+from gateway.cli.show import json_line, print_facts, print_json, print_table, printable
 
 LONG = "renders/" + "very-long-name-" * 20
 
@@ -54,3 +55,11 @@ def test_what_could_steer_a_terminal_is_shown(text: str, shown: str, capsys: pyt
     print_table(("KEY",), [(text,)])
     print_facts([("Key", text)])
     assert capsys.readouterr().out == f"KEY\n{shown}\nKey  {shown}\n"
+
+
+def test_json_holds_numbers_of_any_length_and_text_that_is_no_utf8(capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs read again just what was there."""
+    value = {"id": 10**30, "names": ["ä", "\udcff"]}
+    assert json_line(value) == '{"id":1000000000000000000000000000000,"names":["ä","\\udcff"]}'
+    print_json(value)
+    assert json.loads(capsys.readouterr().out) == json.loads(json_line(value)) == value

@@ -12,7 +12,7 @@ from typing import Annotated
 from aiohttp import web
 from pydantic import Field
 
-from gateway.core.keys import FencingKey
+from gateway.core.keys import FencingKey, token_in_json
 from gateway.server.control.access import may_use
 from gateway.server.control.calls import Ask, Call, Media, Role
 from gateway.server.control.documents import DIGITS, Given, KeyGiven
@@ -138,4 +138,6 @@ class TraceCalls:
 
 
 def _line(source: str, told: dict[str, object]) -> bytes:
-    return as_json({"source": source, **told}).encode() + b"\n"
+    """The log writes tokens as numbers, however long they are."""
+    tokens = {name: token_in_json(value) for name in ("token", "floor") if isinstance(value := told.get(name), int)}
+    return as_json({"source": source, **told, **tokens}).encode() + b"\n"

@@ -63,6 +63,20 @@ async def test_the_last_requests_are_told_of_a_key_of_a_request_or_all(make: Mak
     assert (await known(listener, "&key=bytes"))[0]["object"] == "no UTF-8: \udcff"
 
 
+async def test_tokens_are_exact_for_every_reader(make: Make) -> None:
+    """Strings above 2^53, as everywhere in the API, in the log's lines and in those of the history."""
+    listener = await make()
+    highest = 2**63 - 1
+    request_line(listener, "R1", "j", token=2**53, floor=highest)
+    (line,) = await known(listener, "&key=j")
+    assert (line["token"], line["floor"]) == (2**53, str(highest))
+    async with listener.client.get("/v1/trace?key=j") as answer:
+        await next_line(answer)
+        await listener.store.raise_floor("j", highest, Event("j", EventKind.RAISED, highest, 0, "by hand"))
+        line = await next_line(answer)
+        assert (line["source"], line["token"], line["floor"]) == ("history", str(highest), 0)
+
+
 async def test_a_key_is_followed_live(make: Make) -> None:
     """Its requests, what becomes of its sends, and what only its history tells, as they come; nothing of others."""
     listener = await make()
