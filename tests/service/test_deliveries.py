@@ -1,0 +1,167 @@
+"""Jobs handed to workers: what they wait for, what is in the way, and who goes away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import Reason, TryAgain
+from gateway.core.job import Completion, JobState
+from gateway.core.keys import Token
+from gateway.service.jobs import UNDELIVERED_S
+from gateway.service.leases import LeaseTerms
+from gateway.service.waits import Timing
+from tests.service.job_desk import Desk, J, at, desk, play
+from tests.service.rig import Fault
+
+
+def test_asked_again_after_a_restart_it_is_the_same_delivery() -> None:
+    """A worker whose answer was lost with the gateway gets the very job, for the full time; nobody else does."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received(idempotency_key="once")
+        await at(20)
+        d = await d.restarted(clean=False)
+        assert await d.receive("B") == []
+        (again,) = await d.receive(idempotency_key="once")
+        assert (again.lease.token, again.job.attempts, again.lease.expires_in_s) == (1, 1, 30)
+
+    play(main())
+
+
+async def _in_doubt(d: Desk, token: int) -> None:
+    """A write of `token` on the key j whose answer was lost."""
+    d.rig.upstream.faults.append(Fault.LOST_DROPPED)
+    with pytest.raises(TryAgain):
+        await d.rig.put(token, b"frame")
+
+
+def test_a_delivery_runs_from_its_completed_hand_over() -> None:
+    """What an earlier token has sent is waited for; then the worker has all his time."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(handover_wait_s=60))
+        await _in_doubt(d, 5)
+        await d.submit("j")
+        (one,) = await d.receive()
+        assert (one.lease.token, one.lease.expires_in_s) == (6, 30)
+        assert asyncio.get_running_loop().time() >= 1030
+
+    play(main())
+
+
+def test_a_hand_over_that_nobody_waits_for_to_its_end() -> None:
+    """No attempt is counted, and the job stands aside for a moment, so that others come first; it comes back later."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(handover_wait_s=1))
+        await _in_doubt(d, 5)
+        await d.submit("j", "other")
+        with pytest.raises(TryAgain):
+            await d.receive()
+        assert await d.received() == ("other", 1, 1)
+        await asyncio.sleep(UNDELIVERED_S / 2)
+        assert ((await d.job()).state, (await d.job()).attempts) == (JobState.DELAYED, 0)
+        await at(31)
+        key, token, attempts = await d.received(wait_s=30)
+        assert (key, attempts) == ("j", 1)
+        assert token > 6
+        assert d.jobs.counts["undelivered"] == 1
+
+    play(main())
+
+
+def test_a_lease_in_the_way_of_a_delivery() -> None:
+    """A job whose key is leased without the queue holds up nobody; it is delivered when the lease has run out."""
+
+    async def main() -> None:
+        d = await desk(terms=LeaseTerms(lock_delay_s=5))
+        await d.submit("j", "other")
+        await d.leases.acquire(J, "me", 10)
+        assert await d.received() == ("other", 1, 1)
+        assert await d.receive() == []
+        assert await d.received(wait_s=60) == ("j", 2, 1)
+        assert asyncio.get_running_loop().time() == pytest.approx(1015, abs=0.1)
+
+    play(main())
+
+
+def test_completed_by_a_lease_while_it_stands_in_line() -> None:
+    """It is not delivered any more."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j", "other")
+        lease = await d.leases.acquire(J, "me", 10)
+        done = Completion(lease.token, "me", None, (), 1.0)
+
+        async def complete() -> Any:
+            return (await d.store.jobs.complete("j", done)).fence
+
+        await d.leases.end(J, lease.token, complete)
+        assert await d.received() == ("other", 1, 1)
+        assert await d.receive() == []
+
+    play(main())
+
+
+def test_who_goes_away_while_he_is_being_delivered_a_job() -> None:
+    """It is called back and given to the next, and no attempt counts; who can ask again keeps it."""
+
+    async def main() -> None:
+        for once, outcome in ((None, ("j", 7, 1)), ("once", None)):
+            d = await desk(timing=Timing(handover_wait_s=60))
+            await _in_doubt(d, 5)
+            await d.submit("j")
+            call = asyncio.ensure_future(d.receive(idempotency_key=once))
+            await asyncio.sleep(1)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await asyncio.sleep(40)
+            if outcome is None:
+                assert await d.received(idempotency_key="once") == ("j", 6, 1)
+            else:
+                assert await d.received() == outcome
+
+    play(main())
+
+
+def test_receive_while_the_gateway_drains() -> None:
+    """Who waits is told that there is nothing; what was given out goes on."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        waiting = asyncio.ensure_future(d.receive(wait_s=60))
+        await asyncio.sleep(1)
+        d.jobs.drain()
+        assert await waiting == []
+        await d.submit("k")
+        with pytest.raises(TryAgain) as caught:
+            await d.receive(wait_s=60)
+        assert caught.value.reason is Reason.DRAINING
+        assert (await d.jobs.extend(J, Token(1))).expires_in_s == 30
+
+    play(main())
+
+
+def test_too_many_who_wait() -> None:
+    """One more is told to come again; who does not wait is served all the same."""
+
+    async def main() -> None:
+        d = await desk(max_waiting=2)
+        waiting = [asyncio.ensure_future(d.receive(wait_s=10)) for _ in range(2)]
+        await asyncio.sleep(1)
+        with pytest.raises(TryAgain) as caught:
+            await d.receive(wait_s=10)
+        assert caught.value.reason is Reason.OVERLOADED
+        assert await d.receive() == []
+        assert await asyncio.gather(*waiting) == [[], []]
+
+    play(main())
