@@ -34,7 +34,7 @@ def rebuild(client: ControlClient, as_json: bool, bucket: str) -> None:
         sys.exit(REFUSED if progress["error"] else 0)
     if progress["error"]:
         fail(
-            printable(f"bucket {bucket} is not rebuilt: {progress['error']}. Call it again to go on where it was"),
+            printable(f"bucket {bucket} is not rebuilt: {progress['error']}. Called again, it goes on where it was"),
             REFUSED,
         )
     _print(progress)

@@ -25,9 +25,13 @@ FIELDS_TOLD = frozenset(("source", "event", "level", "timestamp", "fence_key", "
 def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str | None, for_s: int | None) -> None:
     """Follow what a gateway does, live, beginning with the last requests; Ctrl-C ends it. One line each: JSON objects
     with --json."""
+    seen = False
     with suppress(KeyboardInterrupt):
         for line in client.trace(key, request_id, for_s):
+            seen = True
             click.echo(json_line(line) if as_json else _told(line))
+    if not seen:
+        click.echo("Nothing: the gateway knows its last 1000 requests, and what came since the command began.", err=True)
 
 
 def _told(line: Json) -> str:

@@ -33,7 +33,9 @@ def test_a_request_id_leads_to_its_line(gateway: GatewayProcess, key: str, bucke
     )
     told = gateway.ask("trace", "--request", request_id, "--for", "0", "--json").stdout
     assert json.loads(told)["reason"] == "StaleToken"
-    assert gateway.ask("trace", "--request", "NEVER", "--for", "0").stdout == ""
+    never = gateway.ask("trace", "--request", "NEVER", "--for", "0")
+    assert (never.exit_code, never.stdout) == (0, "")
+    assert "last 1000 requests" in never.stderr
 
 
 def test_a_key_is_followed_until_one_has_seen_enough(gateway: GatewayProcess, key: str, bucket: str) -> None:
