@@ -31,7 +31,7 @@ def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str
             seen = True
             click.echo(json_line(line) if as_json else _told(line))
     if not seen:
-        click.echo("Nothing: the gateway knows its last 1000 requests, and what came since the command began.", err=True)
+        click.echo("Nothing: a gateway knows its last 1000 requests, and what came since the command began.", err=True)
 
 
 def _told(line: Json) -> str:
