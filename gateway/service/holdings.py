@@ -70,8 +70,8 @@ class Holdings:
                 grant.holder,
                 grant.ttl_s,
                 grant.id,
-                True,
-                term,
+                repeatable=True,
+                term=term,
                 maybe_pending=fence.completed_floor < grant.token,
                 ran_out=True,
             )

@@ -307,6 +307,7 @@ class Leases:
         if term is None:
             raise Capped(held.key, held.token, held.term.left_s(now))
         held.term, held.told, held.forgettable = term, False, False
+        held.maybe_pending = False  # who renews it has been told of it
         if not held.watched:
             self._holdings.watch(held, term.expires_at)
         self.counts["renewed"] += 1

@@ -36,7 +36,7 @@ class HeldLease:
     """None while it is pending: its hand-over has not been completed, and its time has not begun."""
     maybe_pending: bool = False
     """An earlier run granted it and may not have seen its hand-over complete: it has a term, for a holder who was told
-    of it, and is pending for one who was not and asks for it again."""
+    of it and renews it, and is pending for one who was not and asks for it again."""
     askers: int = 0
     """How many wait for its hand-over now."""
     lapses_at: float = math.inf

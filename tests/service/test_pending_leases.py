@@ -130,12 +130,17 @@ def test_a_grant_that_is_told_at_last_lasts_for_who_was_told_before() -> None:
     async def main() -> None:
         d = await desk()
         d.store.complete_handover = lambda *_: None
-        lease = await d.acquire("A", 15)
+        lease = await d.acquire("A", 15, idempotency_key="once")
         await d.leases.stop()
         d = await desk(store=d.store, clean=False)
         before = asyncio.get_running_loop().time()
         assert (await d.leases.renew(J, lease.token)).expires_in_s == 15
         assert asyncio.get_running_loop().time() == before
+        again = asyncio.create_task(d.acquire("A", 15, idempotency_key="once"))
+        await later(1)
+        assert (await d.leases.renew(J, lease.token)).expires_in_s == 15
+        assert asyncio.get_running_loop().time() == before + 1
+        again.cancel()
         await later(16)
         assert d.ends == [("j", 1, EventKind.EXPIRED)]
         assert (await d.leases.renew(J, lease.token)).expires_in_s == 15
