@@ -114,6 +114,8 @@ def test_the_environment_has_every_type() -> None:
         "FENCING_GATEWAY_S3__VIRTUAL_HOST_SUFFIX": '["s3.example.com"]',
         "FENCING_GATEWAY_S3__ANONYMOUS_READ": "true",
         "FENCING_GATEWAY_S3__MAX_CONCURRENT_REQUESTS": "7",
+        "FENCING_GATEWAY_LEASE__MAX_RENEWALS": "5",
+        "FENCING_GATEWAY_LEASE__MAX_TOTAL_S": "7200.5",
         "FENCING_GATEWAY_UPSTREAM__URL": "aws",
         "FENCING_GATEWAY_UPSTREAM__ACCESS_KEY": "123",
         "FENCING_GATEWAY_UPSTREAM__SECRET_KEY": "456",
@@ -124,9 +126,18 @@ def test_the_environment_has_every_type() -> None:
     assert settings.s3.virtual_host_suffix == ("s3.example.com",)
     assert settings.s3.anonymous_read is True
     assert settings.s3.max_concurrent_requests == 7
+    assert (settings.lease.max_renewals, settings.lease.max_total_s) == (5, 7200.5)
     assert settings.upstream.access_key == "123"
     assert settings.upstream.secret_key == SecretStr("456")
     assert settings.upstream.directory == Path("elsewhere")
+
+
+def test_one_host_name_is_a_list_of_one(file: Path) -> None:
+    """Most have one alone: it need not be written as a list, in the file or in the environment."""
+    file.write_text("[s3]\nvirtual_host_suffix = 's3.example.com'\n")
+    given = {"FENCING_GATEWAY_S3__VIRTUAL_HOST_SUFFIX": "s3.example.com"}
+    for settings in (load(file, {}, {}), load(None, given, {})):
+        assert settings.s3.virtual_host_suffix == ("s3.example.com",)
 
 
 def test_rules_and_clients_are_typed(file: Path) -> None:
@@ -160,7 +171,11 @@ def test_rules_and_clients_are_typed(file: Path) -> None:
         ("[s3]\nidle_timeout_s = 0\n", "gateway.toml:2: [s3] idle_timeout_s: must be greater than 0, not 0"),
         ("[s3]\nidle_timeout_s = inf\n", "gateway.toml:2: [s3] idle_timeout_s: must be"),
         ("[s3]\nidle_timeout_s = '1'\n", "gateway.toml:2: [s3] idle_timeout_s: must be a valid number, not '1'"),
-        ("[s3]\nvirtual_host_suffix = 'a'\n", "gateway.toml:2: [s3] virtual_host_suffix: must be a list"),
+        ("[s3]\nvirtual_host_suffix = 5\n", "gateway.toml:2: [s3] virtual_host_suffix: must be a valid string"),
+        (
+            "[[rule]]\nmatch = 'a'\nbuckets = 'b'\n",
+            "gateway.toml:3: [[rule]] number 1 buckets: must be a list, not 'b'",
+        ),
         ("[fencing]\nsettle_timeout_s = 2\n", "gateway.toml:2: [fencing] settle_timeout_s: must be greater than or eq"),
         (
             "[fencing]\nsettle_timeout_s = 301\n",
@@ -319,6 +334,7 @@ def test_secrets_by_reference(file: Path, tmp_path: Path) -> None:
         ("{ file = '/nonexistent/secret' }", "the file /nonexistent/secret cannot be read: No such file or directory"),
         ("{ env = 'A', file = 'b' }", 'must be text, { env = "NAME" } or { file = "path" }'),
         ("{ vault = 'x' }", 'must be text, { env = "NAME" } or { file = "path" }'),
+        ("5", 'must be text, { env = "NAME" } or { file = "path" }'),
     ],
 )
 def test_a_reference_that_leads_nowhere(file: Path, reference: str, fault: str) -> None:

@@ -6,7 +6,8 @@ import typing
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -70,9 +71,14 @@ def _text_keys(section: type[Section]) -> set[str]:
 
 
 def _is_json(annotation: Any) -> bool:
-    if typing.get_origin(annotation) is Literal:
-        return not all(isinstance(value, str) for value in typing.get_args(annotation))
-    return annotation in (bool, int, float) or typing.get_origin(annotation) is tuple
+    kind, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if kind is Literal:
+        return not all(isinstance(value, str) for value in parts)
+    if kind is Annotated:
+        return _is_json(parts[0])
+    if kind in (Union, UnionType):
+        return any(map(_is_json, parts))
+    return annotation in (bool, int, float) or kind is tuple
 
 
 def _fault(detail: ErrorDetails) -> Fault:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gateway.config.values import (
     AccessKey,
     File,
+    HostNames,
     Listen,
     Operations,
     QueueName,
@@ -53,16 +54,17 @@ class S3Settings(Section):
     endpoint_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s]+$")] | None = None
     """Where workers reach this listener, told with the credentials of a lease; by default its own address, and nothing
     where it listens on every one."""
-    virtual_host_suffix: Texts = ()
-    """Host names under which a first label is a bucket: with "s3.example.com", b.s3.example.com is bucket b."""
+    virtual_host_suffix: HostNames = ()
+    """Host names, or one alone, under which a first label is a bucket: with "s3.example.com", b.s3.example.com is
+    bucket b."""
     anonymous_read: bool = False
     """Serve reads that are not signed."""
     session_keys: File | None = None
     """The file of keys that seal the credentials of leases; gateways that share it take each other's. Without it
     session-keys beside the database, made at the first start. Read again on SIGHUP."""
     session_lifetime_s: Annotated[float, Field(ge=900, le=604800, allow_inf_nan=False)] = 43200
-    """How long the credentials of a lease are good once it is not held any more, counted from when they were given; while
-    it is held they always are."""
+    """How long the credentials of a lease are good once it is not held any more, counted from when they were given;
+    while it is held they always are."""
     max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests served at a time; more are answered 503 SlowDown."""
     max_concurrent_requests_per_client: Annotated[int, Field(ge=1, le=1_000_000)] = 1024

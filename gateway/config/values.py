@@ -21,9 +21,9 @@ from gateway.s3.operations import OPERATIONS
 
 def _resolve(value: object, info: ValidationInfo) -> object:
     """Follow a reference to where a secret is kept."""
-    if not isinstance(value, dict):
-        return value
     match value:
+        case str() | SecretStr():
+            return value
         case {"env": str(name), **rest} if not rest:
             environ: Mapping[str, str] = info.context["environ"] if info.context else {}
             if not environ.get(name):
@@ -146,6 +146,7 @@ SigningSecrets = Annotated[
 ]
 Listen = Annotated[str, AfterValidator(_listen)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+HostNames = Annotated[Texts, BeforeValidator(_several)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 File = Annotated[Path, Field(strict=False)]
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKEN)]
