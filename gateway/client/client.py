@@ -46,7 +46,8 @@ class GatewayClient(Connected):
         self, queue: str, key: str, payload: object = None, *, priority: int | None = None, delay_s: float | None = None
     ) -> JobRecord:
         """Enqueue a job and answer with its record; where its key is known already nothing is changed. `payload` is
-        whatever JSON holds, up to 64 KB. Raises `Refused`, `Unreachable`."""
+        whatever JSON holds, up to 64 KiB. Raises `TypeError` or `ValueError` for what it does not hold, `Refused`,
+        `Unreachable`."""
         return await self.engine.background.run(self.engine.submit(queue, key, payload, priority, delay_s))
 
     async def job(self, key: str) -> JobRecord:

@@ -78,7 +78,7 @@ class _Context(Guarded):
         await self._background.run(self._hold.leave(farewell))
 
     async def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
-        """Record the job as done, once and for all, with a JSON `result` of up to 64 KB. The gateway first verifies
+        """Record the job as done, once and for all, with a JSON `result` of up to 64 KiB. The gateway first verifies
         that each of `outputs` (BUCKET/KEY) was written under this token. From then on the token is sealed and the lease
         ended. Repeated through lost answers and restarts until the deadline.
 

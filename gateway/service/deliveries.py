@@ -73,6 +73,7 @@ class Deliveries:
         store: Store,
         clock: Clock,
         rules: QueueRules,
+        *,
         queues: Queues,
         running: dict[FencingKey, Job],
         max_waiting: int,

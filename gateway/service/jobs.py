@@ -55,7 +55,16 @@ class Jobs:
         self._queues = Queues(store.jobs.waiting)
         self._running: dict[FencingKey, Job] = {}
         """What is delivered, by key, as far as its delivery has not run out."""
-        self.deliveries = Deliveries(leases, store, clock, rules, self._queues, self._running, max_waiting, self._doubt)
+        self.deliveries = Deliveries(
+            leases,
+            store,
+            clock,
+            rules,
+            queues=self._queues,
+            running=self._running,
+            max_waiting=max_waiting,
+            doubt=self._doubt,
+        )
         self._turns = Turns()
         self._beside = Beside()
         self._due: asyncio.TimerHandle | None = None
