@@ -6,6 +6,8 @@ import asyncio
 import signal
 import sqlite3
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,11 +29,12 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
 from gateway.stores.values import Authority
 from gateway.tls import CertificateError
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
 from gateway.upstream.examination import Report, examine
 from gateway.upstream.probe import FixedCapabilities
-from gateway.upstream.scratch import CannotProbe, NotReached
+from gateway.upstream.scratch import TIMEOUT_S, CannotProbe, NotReached
 
 SILENCE_S = 20.0
 STYLES = {Holds.YES: "green", Holds.IN_PART: "yellow", Holds.NO: "red"}
@@ -64,7 +67,11 @@ TITLES = {
 
 @click.command()
 @config_options
-@click.option("--bucket", required=True, metavar="TEXT", help="A bucket to try things in. Nothing is left there.")
+@click.option(
+    "--bucket",
+    metavar="TEXT",
+    help="A bucket to try things in. Nothing is left there. For the embedded store by default one of its own.",
+)
 @click.option(
     "--silence",
     "silence_s",
@@ -75,14 +82,21 @@ TITLES = {
     help="How long to hold an upload without a byte.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silence_s: float, as_json: bool) -> None:
+def doctor(
+    config: Path | None, assignments: tuple[str, ...], bucket: str | None, silence_s: float, as_json: bool
+) -> None:
     """Try out what the store behind the gateway does, and say which guarantees hold with it. Exit status 1 if it lacks
     what every store has to give, or what the configuration requires."""
     settings = settings_of(config, assignments, tls_faults)
+    lend = bucket is None
+    if bucket is None:
+        if settings.upstream.url != "embedded":
+            fail(f"say by --bucket in which bucket of {settings.upstream.url} to try things; nothing is left there")
+        bucket = f"fencing-gateway-doctor-{SystemClock().nonce()}"
     if not as_json:
         click.echo(f"Trying out bucket {bucket} for some {silence_s + 5:.0f} s …", err=True)
     try:
-        report, standing = uvloop.run(_examine(settings, bucket, silence_s))
+        report, standing = uvloop.run(_examine(settings, bucket, silence_s, lend=lend))
     except CertificateError as error:
         _end(str(error), USAGE, as_json)
     except (NotReached, EmbeddedStoreError, NoCredentials, OSError) as error:
@@ -100,7 +114,7 @@ def doctor(config: Path | None, assignments: tuple[str, ...], bucket: str, silen
     sys.exit(REFUSED if fault else 0)
 
 
-async def _examine(settings: Settings, bucket: str, silence_s: float) -> tuple[Report, Standing]:
+async def _examine(settings: Settings, bucket: str, silence_s: float, *, lend: bool) -> tuple[Report, Standing]:
     """The report, and how our database stands to the bucket. SIGTERM ends the examination as Ctrl-C does, leaving
     nothing in the bucket."""
     this = asyncio.current_task()
@@ -110,15 +124,36 @@ async def _examine(settings: Settings, bucket: str, silence_s: float) -> tuple[R
     clock = SystemClock()
     upstream, stop = await upstream_beside(settings, clock)
     try:
-        signed = upstream.send_in_signed_chunk
-        report = await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
-        return report, await standing_of(
-            settings, bucket, RecordObjects(upstream, FixedCapabilities(report.capabilities))
-        )
+        async with _lent(upstream, bucket) if lend else nullcontext():
+            signed = upstream.send_in_signed_chunk
+            report = await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
+            records = RecordObjects(upstream, FixedCapabilities(report.capabilities))
+            return report, await standing_of(settings, bucket, records)
     finally:
         await upstream.close()
         if stop is not None:
             await stop()
+
+
+@asynccontextmanager
+async def _lent(upstream: Upstream, bucket: str) -> AsyncIterator[None]:
+    """A bucket that is there while this lasts. Raises `CannotProbe`."""
+    await _send(upstream, "PUT", bucket)
+    try:
+        yield
+    finally:
+        await asyncio.shield(_send(upstream, "DELETE", bucket))
+
+
+async def _send(upstream: Upstream, method: str, bucket: str) -> None:
+    request = UpstreamRequest(method, bucket, "", "", (), EMPTY_SHA256)
+    try:
+        response = await upstream.send(request, b"", TIMEOUT_S)
+        response.close()
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise NotReached(str(error)) from error
+    if response.status >= 300:
+        raise CannotProbe(f"{method} of the bucket itself was answered {response.status}")
 
 
 async def standing_of(settings: Settings, bucket: str, records: RecordObjects) -> Standing:

@@ -105,8 +105,10 @@ def test_a_store_that_is_not_there() -> None:
 
 
 def test_wrong_usage() -> None:
-    """Without a bucket, and with a bad configuration: exit status 2."""
-    assert command("doctor").exit_code == 2
+    """Without a bucket in a store that is somebody's, and with a bad configuration: exit status 2."""
+    unsaid = command("doctor", "--set", "upstream.url=http://127.0.0.1:1")
+    assert unsaid.exit_code == 2
+    assert "--bucket" in unsaid.stderr
     assert command("doctor", "--bucket", "b", "--set", "upstream.conditional=perhaps").exit_code == 2
 
 
@@ -133,10 +135,15 @@ def test_an_interruption_leaves_nothing(store_server: StoreServer, bucket: str, 
 
 
 def test_the_embedded_store_of_a_running_gateway_and_of_none(tmp_path: Path) -> None:
-    """The same command works beside a gateway that holds the store, and starts it where none does."""
+    """The same command works beside a gateway that holds the store, and starts it where none does; without a bucket it
+    has one of its own there for as long as it takes."""
     sets = (f"upstream.directory={tmp_path}/store", f"store.url=sqlite:{tmp_path}/gateway.db")
     flags = [part for one in sets for part in ("--set", one)]
     with GatewayProcess(tmp_path) as gateway:
         gateway.s3.create_bucket(Bucket="renders")
         assert command("doctor", "--bucket", "renders", *QUICK, *flags).exit_code == 0
+        lent = command("doctor", *QUICK, *flags)
+        assert lent.exit_code == 0, lent.output
+        assert "embedded, bucket fencing-gateway-doctor-" in lent.stdout
+        assert [bucket["Name"] for bucket in gateway.s3.list_buckets()["Buckets"]] == ["renders"]
     assert command("doctor", "--bucket", "renders", *QUICK, *flags).exit_code == 0
