@@ -163,6 +163,7 @@ def control_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--ca-bundle",
         envvar=CA_VARIABLE,
+        show_envvar=True,
         type=click.Path(dir_okay=False, path_type=Path),
         help="The authorities, in PEM, that vouch for an https:// control API; by default the system's, and for the "
         "configuration's own listener its control.tls_cert.",
@@ -170,6 +171,7 @@ def control_options(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--url",
         envvar=URL_VARIABLE,
+        show_envvar=True,
         help="The control API; by default the configuration's control.listen, http://127.0.0.1:8081. "
         f"An API token is taken from {API_TOKEN_VARIABLE}.",
     )(command)
@@ -269,4 +271,4 @@ def _checked(url: str) -> str:
     try:
         return checked_url(url)
     except ValueError as error:
-        fail(f"--url: {error}")
+        fail(f"--url, or {URL_VARIABLE}: {error}")

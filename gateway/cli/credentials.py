@@ -25,13 +25,14 @@ def _needed(ctx: click.Context, param: click.Parameter, value: T | None) -> T:
 
 
 @click.command()
-@click.option("--key", envvar=KEY_VARIABLE, callback=_needed, help=f"The lease's key; by default {KEY_VARIABLE}.")
+@click.option("--key", envvar=KEY_VARIABLE, show_envvar=True, callback=_needed, help="The lease's key.")
 @click.option(
     "--token",
     envvar=TOKEN_VARIABLE,
+    show_envvar=True,
     type=TokenType(),
     callback=_needed,
-    help=f"The lease's token; by default {TOKEN_VARIABLE}.",
+    help="The lease's token.",
 )
 @control_command
 def credentials(client: ControlClient, as_json: bool, key: str, token: int) -> None:

@@ -45,6 +45,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--endpoint",
             envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+            show_envvar=True,
             help="The S3 endpoint for the command's environment, if not the one that the gateway names.",
         ),
         click.option(

@@ -41,7 +41,7 @@ def test_all_commands_that_print_do_so_as_json() -> None:
 
 
 def test_every_command_and_option_says_what_it_is_for() -> None:
-    """None is without its line of help."""
+    """None is without its line of help, which names the environment variable that stands in for an option."""
     mute = [
         (words, given.name)
         for words, found in commands(main)
@@ -49,4 +49,11 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         if isinstance(given, click.Option) and not given.help
     ]
     assert not mute
+    hidden = [
+        (words, given.name)
+        for words, found in commands(main)
+        for given in found.params
+        if isinstance(given, click.Option) and given.envvar and not given.show_envvar
+    ]
+    assert not hidden
     assert not [words for words, found in commands(main) if not found.help]
