@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -111,8 +112,11 @@ async def read_body(request: web.Request, model: type[_Document], max_bytes: int
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        advice = "; send a number beyond 1.7e308 as a string" if "infinity" in error.msg else ""
-        raise Problem(400, "invalid", f"the body must be a JSON object: {error}{advice}") from None
+        if (name := _beyond_doubles(body)) is not None:
+            told = f"`{name[:100]}` holds a number beyond 1.7e308: send it as a string"
+        else:
+            told = f"the body must be a JSON object: {error}"
+        raise Problem(400, "invalid", told) from None
     if not isinstance(given, dict):
         raise Problem(400, "invalid", "the body must be a JSON object")
     return _document(model, given | _texts(body, model.any_json()), "member")
@@ -123,7 +127,7 @@ def _texts(body: bytes, names: list[str]) -> dict[str, str | None]:
     if not names:
         return {}
     try:
-        written = json.loads(body.decode(), parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+        written = _as_written(body)
     except RecursionError:  # orjson goes deeper
         raise Problem(400, "invalid", "the body is nested too deep") from None
     return {name: _text(written[name], name) for name in names if name in written}
@@ -134,6 +138,27 @@ def _text(value: object, name: str) -> str | None:
         return None if value is None else orjson.dumps(value).decode()
     except TypeError:  # orjson reads deeper than it writes
         raise Problem(400, "invalid", f"`{name}` is nested too deep") from None
+
+
+def _as_written(body: bytes) -> dict[str, object]:
+    """The members of a JSON object, their numbers as text. Raises `ValueError`, `RecursionError`."""
+    written = json.loads(body.decode(), parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+    return written if isinstance(written, dict) else {}
+
+
+def _beyond_doubles(body: bytes) -> str | None:
+    """The member of a JSON object, if it is one, that holds a number which no double can be."""
+    try:
+        members = _as_written(body)
+    except (ValueError, RecursionError):
+        return None
+    for name, value in members.items():
+        with suppress(TypeError):  # whatever else is wrong with it
+            try:
+                orjson.loads(orjson.dumps(value))
+            except orjson.JSONDecodeError:
+                return name
+    return None
 
 
 async def _bounded(request: web.Request, max_bytes: int) -> bytes:
