@@ -30,6 +30,17 @@ async def test_allow_lets_pass_only_what_bears_no_token() -> None:
         assert rig.stored("open/j/o").data == b"plain"
 
 
+@pytest.mark.parametrize("token", ["-1", "33"])
+async def test_where_no_fence_applies_nobody_looks_at_the_token(token: str) -> None:
+    """Clients that send it with each request may read with it, and write under `off`, even twice or where it is none."""
+    said = [("x-fencing-token", token), ("fencing-token", token)]
+    async with running(rules=RULES) as rig:
+        await rig.put("renders/j/o", b"B", 34)
+        assert (await rig.ask("GET", f"/{BUCKET}/renders/j/o", said)).body == b"B"
+        assert (await rig.ask("PUT", f"/{BUCKET}/off/o", said, b"A")).status == 200
+        assert (await rig.ask("PUT", f"/{BUCKET}/renders/j/o", said, b"A")).xml["FencingReason"] == "TokenInvalid"
+
+
 async def upload_past_the_gate(rig: Rig, key: str) -> str:
     """Begin an upload that no binding knows; answers its id."""
     before = set(rig.upstream.inner.uploads)
