@@ -32,7 +32,7 @@ async def test_allow_lets_pass_only_what_bears_no_token() -> None:
 
 @pytest.mark.parametrize("token", ["-1", "33"])
 async def test_where_no_fence_applies_nobody_looks_at_the_token(token: str) -> None:
-    """Clients that send it with each request may read with it, and write under `off`, even twice or where it is none."""
+    """Clients that send it with each request may read with it, and write under `off`, even twice or if it is none."""
     said = [("x-fencing-token", token), ("fencing-token", token)]
     async with running(rules=RULES) as rig:
         await rig.put("renders/j/o", b"B", 34)
