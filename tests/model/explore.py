@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from tests.model import steps
+from tests.model.canonical import canonical
+from tests.model.encoding import decode, encode
 from tests.model.guarantees import Violation
 from tests.model.size import Size
-from tests.model.world import Encoded, NoChange, World, canonical, decode, encode, first
+from tests.model.world import Encoded, NoChange, World, first
 
 Progress = Callable[[int, int, int], None]
 """Told now and then: the depth, the states found, those of them still to be looked at."""
@@ -40,12 +42,18 @@ def explore(size: Size, *, progress: Progress | None = None, enough: Callable[[]
     level, tried, depth = [start], 0, 0
     while level:
         following: list[Encoded] = []
+        met: set[bytes] = set()
+        """By this level's steps, under the very same names: more than half of what they lead to."""
         for state in level:
             for _, outcome in successors(size, state):
                 tried += 1
                 if isinstance(outcome, Violation):
                     path = _path(came_from, fingerprint(state))
                     return Found(size, len(came_from), tried, depth + 1, False, outcome, path)
+                raw = marshal.dumps(outcome, 2)
+                if raw in met:
+                    continue
+                met.add(raw)
                 form = canonical(size, outcome)
                 name = fingerprint(form)
                 if name not in came_from:
@@ -61,8 +69,12 @@ def explore(size: Size, *, progress: Progress | None = None, enough: Callable[[]
 
 def successors(size: Size, state: Encoded) -> Iterator[tuple[steps.Action, Encoded | Violation]]:
     """What can happen next, and what comes of it."""
-    for action in steps.enabled(decode(size, state)):
-        world = decode(size, state)
+    world = decode(size, state)
+    untouched = True
+    for action in list(steps.enabled(world)):
+        if not untouched:
+            world = decode(size, state)
+        untouched = False
         try:
             steps.act(world, action)
         except NoChange:

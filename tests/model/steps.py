@@ -12,6 +12,7 @@ from typing import Any
 from gateway.core.job import JobState
 from gateway.core.write import Phase
 from tests.model import admission, deliveries, guarantees, jobs, leases, process, sending, uploads, upstream
+from tests.model.encoding import decode, encode
 from tests.model.queue import Queue, Term
 from tests.model.size import Op
 from tests.model.world import (
@@ -25,8 +26,6 @@ from tests.model.world import (
     Request,
     Way,
     World,
-    decode,
-    encode,
     settle_ticks,
 )
 

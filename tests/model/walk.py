@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.model import steps
+from tests.model.encoding import decode, encode
 from tests.model.guarantees import Violation
 from tests.model.size import Op, Size
 from tests.model.transcript import changes, told
-from tests.model.world import Encoded, NoChange, decode, encode, first
+from tests.model.world import Encoded, NoChange, first
 
 LONGEST = 120
 RARE = {"crash": 0.1, "lose the database": 0.1, "stop": 0.2, "give up": 0.2, "tick": 0.4}
