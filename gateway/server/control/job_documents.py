@@ -189,8 +189,8 @@ class CompletionShown(Shown):
 
 
 class JobShown(Shown):
-    """A job. `queue` is null for a key that was completed without one; `token` is the one that completed it, else that of
-    its last delivery, 0 before the first."""
+    """A job. `queue` is null for a key that was completed without one; `token` is the one that completed it, else that
+    of its last delivery, 0 before the first."""
 
     key: str
     queue: str | None
