@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 
 import click
@@ -12,7 +10,7 @@ from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.job_work import work
-from gateway.cli.lease import LONGEST_WAIT
+from gateway.cli.lease import LONGEST_WAIT, caller
 from gateway.cli.run import check_outputs, json_or_text, result_of
 from gateway.cli.settings import Seconds
 from gateway.cli.show import json_line, moment, print_facts, print_json, print_table, printable
@@ -92,7 +90,7 @@ def receive(
     """Take jobs from QUEUE, each under a lease with a fresh token. Exit status 0 also if there are none.
 
     Whoever takes one must extend it, and complete it with its token. --json shows its S3 credentials, too."""
-    body: Json = {"holder": holder or f"{socket.gethostname()}:{os.getppid()}", "wait_s": wait_s, "max": max_jobs}
+    body: Json = {"holder": holder or caller(), "wait_s": wait_s, "max": max_jobs}
     if visibility_s is not None:
         body["visibility_s"] = visibility_s
     target = f"{queue_path(queue)}/receive"

@@ -18,6 +18,11 @@ from gateway.clock import SystemClock
 LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
 
 
+def caller() -> str:
+    """The holder that others are told of: the process that runs the command, and goes on when that has ended."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
 @click.group(cls=Group)
 def lease() -> None:
     """Acquire, renew, give back and look at leases."""
@@ -42,7 +47,7 @@ def acquire(
     """Acquire the lease on KEY. Who holds it must renew it before --ttl is over, and stop when he cannot.
 
     --json shows its S3 credentials, too."""
-    body = {"holder": holder or f"{socket.gethostname()}:{os.getppid()}", "ttl_s": ttl_s, "wait_s": wait_s}
+    body = {"holder": holder or caller(), "ttl_s": ttl_s, "wait_s": wait_s}
     answer = client.ask(
         "POST", lease_path(key), body, wait_s=wait_s, repeat_key=idempotency_key or SystemClock().nonce()
     )
