@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from tests.authority import Authority, Pair
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Function
@@ -17,3 +19,9 @@ def pytest_asyncio_loop_factories(
     if getattr(item.module, "ON_BOTH_LOOPS", False):
         factories["uvloop"] = uvloop.new_event_loop
     return factories
+
+
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> Pair:
+    """A server's certificate and key, of the module's authority."""
+    return authority.issue("127.0.0.1")
