@@ -34,7 +34,7 @@ def encode(w: World) -> Encoded:
     open_objects = [obj for obj in range(w.size.objects) if not _closed(w, obj)]
     owners = zip(w.owners, w.claimed, w.holder, strict=True) if w.size.keys > 1 else [(-1, -1, -1) for _ in w.owners]
     return (
-        (w.writes, w.grants, w.seals, w.retries, w.faults, w.crashes, w.stops, w.losses, w.lost,
+        (w.writes, w.deletes, w.creates, w.grants, w.seals, w.retries, w.faults, w.crashes, w.stops, w.losses, w.lost,
          *(max(0, at - w.now) for at in w.settles),
          w.leases, w.finishes, w.refused, max(0, w.rebuilds_at - w.now) if w.refused else 0, w.generation),
         tuple(
@@ -65,6 +65,8 @@ def _closed(w: World, obj: int) -> bool:
     """Whether nobody writes to the object any more, and nothing sent to it can take effect: nobody looks at it."""
     return not (
         w.writes
+        or w.deletes
+        or w.creates
         or w.retries
         or w.losses
         or w.refused
@@ -106,8 +108,7 @@ def decode(size: Size, state: Encoded) -> World:
     budgets, keys, objects, memory, owners, requests, adrift, uploads, again, marked, bound, queue = state
     world = World(
         size,
-        writes=budgets[0], grants=budgets[1], seals=budgets[2], retries=budgets[3], faults=budgets[4],
-        crashes=budgets[5], stops=budgets[6], losses=budgets[7],
+        *budgets[:10],
         fences=[_fence(k, row) for k, row in enumerate(keys)],
         lazy=[row[3] for row in keys],
         gates=[
@@ -119,8 +120,8 @@ def decode(size: Size, state: Encoded) -> World:
         known=[row[8] for row in keys], acknowledged=[row[9] for row in keys],
         sealed=[row[10] for row in keys], marked=list(marked), bound=list(bound),
         issued=[row[15] for row in keys], told=[row[16] for row in keys], done=[row[17] for row in keys],
-        leases=budgets[11], finishes=budgets[12], refused=budgets[13], rebuilds_at=budgets[14], generation=budgets[15],
-        lost=budgets[8], settles=budgets[9:11],
+        leases=budgets[13], finishes=budgets[14], refused=budgets[15], rebuilds_at=budgets[16], generation=budgets[17],
+        lost=budgets[10], settles=budgets[11:13],
         uploads=[Upload(*row) for row in uploads],
         again=[(_OPS[a[0]], *a[1:]) for a in again],
         queue=job_queue.decode(queue),

@@ -49,6 +49,12 @@ class Size:
     tokens: tuple[int, ...] = (1, 2)
     writes: int = 3
     """Requests of `ops`."""
+    deletes: int = 0
+    """DELETEs beside `writes`."""
+    creates: int = 0
+    """Uploads beside `writes`."""
+    completes: int = 2
+    """How many Completes the client of each upload sends."""
     grants: int = 0
     """Requests of GRANT, with any of the tokens."""
     seals: int = 0

@@ -68,7 +68,10 @@ def enabled(w: World) -> Iterator[Action]:
 
 def _arrivals(w: World) -> Iterator[Action]:
     size = w.size
-    budgets = ((w.writes, size.ops), (w.grants, (Op.GRANT,)), (w.seals, (Op.SEAL,)), (w.finishes, (Op.FINISH,)))
+    budgets = (
+        (w.writes, size.ops), (w.deletes, (Op.DELETE,)), (w.creates, (Op.CREATE,)),
+        (w.grants, (Op.GRANT,)), (w.seals, (Op.SEAL,)), (w.finishes, (Op.FINISH,)),
+    )  # fmt: skip
     if w.leases:
         yield from (("ask", key) for key in range(size.keys))
     for budget, ops in budgets:
@@ -236,6 +239,10 @@ def _act(w: World, action: Action) -> None:
                 w.seals -= 1
             elif op is Op.FINISH:
                 w.finishes -= 1
+            elif op is Op.DELETE and w.deletes:
+                w.deletes -= 1
+            elif op is Op.CREATE and w.creates:
+                w.creates -= 1
             else:
                 w.writes -= 1
             admission.arrive(w, op, obj, key, token, content)

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
 from tests.model.size import Op, Size
 
-INGREDIENTS: dict[str, dict[str, Any]] = {
+INGREDIENTS: dict[str, dict[str, int]] = {
     "a grant": {"grants": 1},
     "a retry": {"retries": 1},
-    "a delete": {"ops": (Op.DELETE,)},
-    "a Complete": {"ops": (Op.CREATE,)},
+    "a delete": {"deletes": 1},
+    "a Complete": {"creates": 1, "completes": 1},
     "a fault": {"faults": 1},
     "a crash": {"crashes": 1},
     "a lost database": {"losses": 1},
 }
-"""A delete or an upload may come in place of any of the writes."""
 WRITES = {2: "two", 3: "three"}
 OBJECTS = {1: "one object", 2: "two objects"}
 
@@ -36,12 +34,9 @@ def worlds(most: int, *, least: int = 0) -> Iterator[Size]:
 
 def world(writes: int, objects: int, chosen: tuple[str, ...], *, honoured: bool) -> Size:
     """With these ingredients."""
-    ops: tuple[Op, ...] = (Op.PUT,)
     budgets: dict[str, int] = {}
     for ingredient in chosen:
-        more = dict(INGREDIENTS[ingredient])
-        ops += more.pop("ops", ())
-        budgets |= more
+        budgets |= INGREDIENTS[ingredient]
     name = f"{WRITES[writes]} writes on {OBJECTS[objects]}" + "".join(f", {ingredient}" for ingredient in chosen)
-    return Size(name + ("" if honoured else "; unconditional"), ops, writes=writes, objects=objects,
+    return Size(name + ("" if honoured else "; unconditional"), (Op.PUT,), writes=writes, objects=objects,
                 honoured=honoured, **budgets)  # fmt: skip

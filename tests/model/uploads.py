@@ -18,7 +18,7 @@ from tests.model.world import (
 
 def bind(w: World, r: Request) -> None:
     """CreateMultipartUpload: bound durably, then answered."""
-    upload = Upload(r.obj, r.key, r.token, r.content, sending.new_nonce(w), completes=2)
+    upload = Upload(r.obj, r.key, r.token, r.content, sending.new_nonce(w), w.size.completes)
     w.uploads.append(upload)
     w.requests.remove(r)
     try:

@@ -196,6 +196,8 @@ class World:
 
     size: Size
     writes: int
+    deletes: int
+    creates: int
     grants: int
     seals: int
     retries: int
@@ -263,7 +265,8 @@ def first(size: Size) -> World:
     """The world before anything has happened."""
     keys, objects = range(size.keys), range(size.objects)
     return World(
-        size, size.writes, size.grants, size.seals, size.retries, size.faults, size.crashes, size.stops, size.losses,
+        size, size.writes, size.deletes, size.creates, size.grants,
+        size.seals, size.retries, size.faults, size.crashes, size.stops, size.losses,
         fences=[Fence(KEYS[k]) for k in keys],
         lazy=[0 for _ in keys],
         gates=[core_gate.Gate(KEYS[k]) for k in keys],
