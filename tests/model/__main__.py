@@ -1,7 +1,8 @@
 """`python -m tests.model`: every world to its end, then every rule taken away.
 
-`--minutes` bounds each world; `--only TEXT` takes the worlds whose name holds it; `--table` only writes the table of
-rules into docs/model.md; `--walks N` only goes N random ways through worlds of everything at once.
+`--minutes` bounds each world; `--only TEXT` takes the worlds whose name holds it; `--ingredients N` adds those of the
+systematic worlds that have three to N of them; `--table` only writes the table of rules into docs/model.md; `--walks N`
+only goes N random ways through worlds of everything at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
-from tests.model import table
+from tests.model import systematic, table
 from tests.model.explore import Found, explore
 from tests.model.rules_off import SWITCHES
 from tests.model.size import Size
@@ -83,6 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--minutes", type=float, help="how long each world may take")
     parser.add_argument("--only", default="", help="the worlds whose name holds this")
+    parser.add_argument("--ingredients", type=int, default=2, help="so many in the systematic worlds")
     parser.add_argument("--table", action="store_true", help="only the rules")
     parser.add_argument("--walks", type=int, default=0, help="so many random ways through everything at once")
     asked = parser.parse_args()
@@ -90,7 +92,8 @@ def main() -> int:
         return _many_walks(asked.walks)
     broken = states = 0
     if not asked.table:
-        for found in _worlds([size for size in FULL if asked.only in size.name], asked.minutes):
+        sizes = [*FULL, *systematic.worlds(asked.ingredients, least=3)]
+        for found in _worlds([size for size in sizes if asked.only in size.name], asked.minutes):
             states += found.states
             end = "all" if found.complete else f"as far as depth {found.depth}"
             print(f"{found.size.name}: {found.states:,} states, {found.steps:,} steps, {end}", flush=True)

@@ -3,8 +3,8 @@ pairs of them, and so on, as far as one asks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product
 
 from tests.model.size import Op, Size
 
@@ -17,26 +17,25 @@ INGREDIENTS: dict[str, dict[str, int]] = {
     "a crash": {"crashes": 1},
     "a lost database": {"losses": 1},
 }
-WRITES = {2: "two", 3: "three"}
-OBJECTS = {1: "one object", 2: "two objects"}
+_WORDS = {2: "two", 3: "three"}
 
 
-def worlds(most: int, *, least: int = 0) -> Iterator[Size]:
+def worlds(
+    most: int, *, least: int = 0, writes: Iterable[int] = (2, 3), objects: Iterable[int] = (1, 2)
+) -> Iterator[Size]:
     """Those with `least` to `most` ingredients, the small ones first; each at a store that honours conditions, and at
     one that does not."""
     for count in range(least, most + 1):
-        for writes in WRITES:
-            for objects in OBJECTS:
-                for chosen in combinations(INGREDIENTS, count):
-                    yield world(writes, objects, chosen, honoured=True)
-                    yield world(writes, objects, chosen, honoured=False)
+        for so_many, places, chosen in product(writes, objects, combinations(INGREDIENTS, count)):
+            yield world(so_many, places, chosen)
+            yield world(so_many, places, chosen, honoured=False)
 
 
-def world(writes: int, objects: int, chosen: tuple[str, ...], *, honoured: bool) -> Size:
-    """With these ingredients."""
+def world(writes: int, objects: int, chosen: Iterable[str], *, honoured: bool = True) -> Size:
+    """So many writes on so many objects, with these ingredients."""
     budgets: dict[str, int] = {}
     for ingredient in chosen:
         budgets |= INGREDIENTS[ingredient]
-    name = f"{WRITES[writes]} writes on {OBJECTS[objects]}" + "".join(f", {ingredient}" for ingredient in chosen)
-    return Size(name + ("" if honoured else "; unconditional"), (Op.PUT,), writes=writes, objects=objects,
-                honoured=honoured, **budgets)  # fmt: skip
+    where = "one object" if objects == 1 else "two objects"
+    name = ", ".join([f"{_WORDS[writes]} writes on {where}", *chosen]) + ("" if honoured else "; unconditional")
+    return Size(name, (Op.PUT,), writes=writes, objects=objects, honoured=honoured, **budgets)  # type: ignore[arg-type]
