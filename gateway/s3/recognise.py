@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
+from gateway.core.errors import Reason, Refused
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import OPERATIONS, Level, Operation
 from gateway.s3.request import RequestHead
@@ -53,8 +54,9 @@ _REACHING_FURTHER = ("x-minio-force-delete", "x-minio-extract", "x-amz-meta-snow
 
 def recognise(head: RequestHead) -> Operation:
     """The row of a request. Raises `S3Error`: MethodNotAllowed; InvalidArgument for two subresources at once, or for a
-    write with a query parameter twice, of which the upstream might read the other; NotImplemented for a write with a
-    query parameter that no row knows, since nobody can tell what it would do, or that would reach other objects."""
+    write with a query parameter twice, of which the upstream might read the other; `Refused` (OperationNotFenced) for a
+    write with a query parameter that no row knows, since nobody can tell what it would do, or that would reach other
+    objects."""
     level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
     names = tuple([name for name, _ in head.query]) if head.query else ()
     if head.method == "POST":
@@ -155,17 +157,16 @@ def _refuse_form(head: RequestHead, level: Level, names: Sequence[str]) -> None:
         return
     subresource = _subresource(head.method, level, names)
     if subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
-        raise S3Error(
-            "NotImplemented",
+        raise Refused(
+            Reason.OPERATION_NOT_FENCED,
             "The gateway takes a form (Content-Type: multipart/form-data) only as a POST to a bucket without a query.",
-            Header="Content-Type",
         )
 
 
 def _refuse_reaching_further(headers: Sequence[str]) -> None:
     for name in _REACHING_FURTHER:
         if name in headers:
-            raise S3Error("NotImplemented", f"The gateway does not pass {name}: no fence could follow it.", Header=name)
+            raise Refused(Reason.OPERATION_NOT_FENCED, f"The gateway does not pass {name}: no fence could follow it.")
 
 
 def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) -> None:
@@ -184,8 +185,7 @@ def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) ->
         if not lower.startswith("x-amz-") or lower.startswith(
             ("x-amz-copy-source", "x-amz-meta-fencing", "x-amz-rename")
         ):
-            raise S3Error(
-                "NotImplemented",
+            raise Refused(
+                Reason.OPERATION_NOT_FENCED,
                 f"The gateway does not know the query parameter {name!r} on a write, nor what it would change.",
-                Header=name,
             )

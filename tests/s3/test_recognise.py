@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.core.errors import Reason, Refused
 from gateway.s3.errors import S3Error
 from gateway.s3.recognise import MAX_KEPT_NAMES, _row, recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
@@ -20,6 +21,14 @@ def refusal(method: str, target: str, *headers: str) -> S3Error:
     with pytest.raises(S3Error) as caught:
         recognise(head)
     return caught.value
+
+
+def past_the_fence(head: RequestHead) -> str:
+    """What is said of a request that no fence could follow."""
+    with pytest.raises(Refused) as caught:
+        recognise(head)
+    assert caught.value.reason is Reason.OPERATION_NOT_FENCED
+    return caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -108,8 +117,7 @@ def test_presigned(parameter: str) -> None:
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 def test_unknown_parameters_of_writes(method: str, target: str) -> None:
     """A write with a parameter that no row knows is refused: nobody can tell what the upstream would do with it."""
-    error = refusal(method, target)
-    assert (error.code, error.status) == ("NotImplemented", 501)
+    assert repr(target.partition("?")[2].partition("&")[0].partition("=")[0]) in past_the_fence(head_of(method, target))
 
 
 @pytest.mark.parametrize(
@@ -201,9 +209,7 @@ def form(target: str, content_type: str = "multipart/form-data; boundary=x") -> 
 )
 def test_a_form_is_nothing_else(target: str, content_type: str) -> None:
     """A store may see the form where the gateway sees a subresource."""
-    with pytest.raises(S3Error) as caught:
-        recognise(form(target, content_type))
-    assert (caught.value.code, caught.value.elements) == ("NotImplemented", {"Header": "Content-Type"})
+    assert "Content-Type" in past_the_fence(form(target, content_type))
 
 
 def test_what_may_be_a_form() -> None:
@@ -218,8 +224,7 @@ def test_what_may_be_a_form() -> None:
 @pytest.mark.parametrize(("method", "target"), [("DELETE", "/b"), ("DELETE", "/b/k"), ("PUT", "/b/k")])
 def test_reaching_further(method: str, target: str, header: str) -> None:
     """Extensions by which a write reaches objects that it does not name are refused."""
-    error = refusal(method, target, header)
-    assert (error.code, error.elements) == ("NotImplemented", {"Header": header})
+    assert header in past_the_fence(head_of(method, target, header))
     assert named("GET", "/b/k", header) == "GetObject"
 
 

@@ -174,7 +174,13 @@ async def test_the_client_may_not_use_the_key() -> None:
 
 @pytest.mark.parametrize(
     ("method", "target"),
-    [("PUT", "/b/renders/7/a?renameObject"), ("GET", "/b?session"), ("POST", "/b")],
+    [
+        ("PUT", "/b/renders/7/a?renameObject"),
+        ("GET", "/b?session"),
+        ("POST", "/b"),
+        ("PUT", "/b/renders/7/a?append"),
+        ("DELETE", "/b/free?unknown"),
+    ],
 )
 async def test_an_operation_that_the_fence_cannot_follow(rig: Rig, method: str, target: str) -> None:
     """What would lead around the fence is 501."""
