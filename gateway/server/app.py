@@ -162,16 +162,7 @@ class Gateway:
         self.leases = Leases(self.fences, parts.leases)
         self.telemetry.registry.register(LeaseMetrics(self.leases))
         self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues, max_waiting=parts.leases.max_waiting)
-        self.completions = Completions(
-            parts.store,
-            self.fences,
-            self.leases,
-            parts.upstream,
-            parts.clock,
-            parts.rules,
-            self.jobs.completed,
-            self.jobs.sealed,
-        )
+        self.completions = Completions(self.fences, self.leases, self.jobs, parts.upstream, parts.rules)
         self.telemetry.registry.register(JobMetrics(self.jobs, self.completions))
         self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
         self.telemetry.registry.register(WebhookMetrics(self.webhooks))

@@ -8,13 +8,12 @@ happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from urllib.parse import quote, unquote
 
 import structlog
 
-from gateway.clock import Clock
 from gateway.core.errors import Reason, Refused, TryAgain
 from gateway.core.job import Completion, Job, Output
 from gateway.core.keys import FencingKey, Ruleset, Token, key_in_metadata
@@ -23,11 +22,11 @@ from gateway.s3.fencing import object_state
 from gateway.service.beside import Beside
 from gateway.service.fences import Fences
 from gateway.service.job_errors import AlreadyCompleted, OutputNotVerified
+from gateway.service.jobs import Jobs
 from gateway.service.lease_errors import Lost
 from gateway.service.leases import Leases
 from gateway.service.sending import head_of
 from gateway.service.turns import Turns
-from gateway.stores.base import Store
 from gateway.stores.job_base import JobChange
 from gateway.stores.values import Fence
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
@@ -42,28 +41,14 @@ AGAIN_S = 1.0
 class Completions:
     """Completes jobs, also of keys that no queue knows."""
 
-    def __init__(
-        self,
-        store: Store,
-        fences: Fences,
-        leases: Leases,
-        upstream: Upstream,
-        clock: Clock,
-        rules: Ruleset,
-        done: Callable[[FencingKey, Token], None],
-        sealed: Callable[[FencingKey, Token], None],
-    ) -> None:
-        """`done` is told of each key that has been completed and the token that did it, `sealed` of a token that
-        somebody else has sealed at the very moment at which it was to complete: of that end nobody has been told, since
-        this one was coming."""
-        self._store = store
+    def __init__(self, fences: Fences, leases: Leases, jobs: Jobs, upstream: Upstream, rules: Ruleset) -> None:
+        self._store = fences.store
+        self._clock = fences.clock
         self._fences = fences
         self._leases = leases
+        self._jobs = jobs
         self._upstream = upstream
-        self._clock = clock
         self._rules = rules
-        self._done = done
-        self._sealed = sealed
         self._turns = Turns()
         self._beside = Beside()
         self._doubtful: dict[FencingKey, asyncio.Task[None]] = {}
@@ -112,10 +97,10 @@ class Completions:
                         raise
                 if change.done and change.job is not None:
                     self.completed += 1
-                    self._done(key, token)
+                    self._jobs.completed(key, token)
                     return change.job
                 if not change.fence.completed_token:
-                    self._sealed(key, token)
+                    self._jobs.sealed(key, token)
                     await self._take_note(key, token, request_id)  # which refuses it
             return await self._recorded(key, token)
 

@@ -9,7 +9,9 @@ import pytest
 from gateway.core.errors import Reason
 from gateway.core.keys import Token
 from gateway.service.completions import Completions
+from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases
+from gateway.service.queues import QueueRules
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
 from tests.service.job_desk import J, at, desk
@@ -24,16 +26,8 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         r = await rig()
         await r.put(1, b"A")
         leases = Leases(r.fences)
-        completions = Completions(
-            r.store,
-            r.fences,
-            leases,
-            r.upstream,
-            r.writes.clock,
-            r.rules,
-            lambda key, token: None,
-            lambda key, token: None,
-        )
+        jobs = Jobs(leases, r.store, r.writes.clock, QueueRules())
+        completions = Completions(r.fences, leases, jobs, r.upstream, r.rules)
         raise_floor = r.store.raise_floor
 
         async def failing(*asked: Any) -> Fence:
@@ -57,9 +51,7 @@ def test_a_completion_that_is_told_after_the_job_was_reopened_and_delivered_leav
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(
-            d.store, d.fences, d.leases, d.rig.upstream, d.clock, d.rig.rules, d.jobs.completed, d.jobs.sealed
-        )
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         await at(31)
@@ -85,9 +77,7 @@ def test_a_job_completed_at_the_moment_at_which_its_token_is_sealed_comes_back()
     async def main() -> None:
         d = await desk()
         r = d.rig
-        completions = Completions(
-            d.store, d.fences, d.leases, r.upstream, d.clock, r.rules, d.jobs.completed, d.jobs.sealed
-        )
+        completions = Completions(d.fences, d.leases, d.jobs, r.upstream, r.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         complete = d.store.jobs.complete
@@ -109,9 +99,7 @@ def test_a_completion_that_the_store_did_and_denied_lets_nothing_pass() -> None:
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(
-            d.store, d.fences, d.leases, d.rig.upstream, d.clock, d.rig.rules, d.jobs.completed, d.jobs.sealed
-        )
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         complete = d.store.jobs.complete
@@ -143,9 +131,7 @@ def test_a_completion_that_the_store_did_not_do_leaves_the_gate_open(again_after
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(
-            d.store, d.fences, d.leases, d.rig.upstream, d.clock, d.rig.rules, d.jobs.completed, d.jobs.sealed
-        )
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         complete = d.store.jobs.complete

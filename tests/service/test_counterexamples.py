@@ -21,9 +21,11 @@ from gateway.service import writes
 from gateway.service.completions import Completions
 from gateway.service.conditions import Conditions
 from gateway.service.fences import Fences
+from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import Passage
+from gateway.service.queues import QueueRules
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result
 from gateway.service.waits import Timing
@@ -195,9 +197,8 @@ async def a_completion_waits_for_its_own_writes() -> bool:
     leases = Leases(r.fences)
     lease = await leases.acquire(FencingKey("j"), "A", 600)
     await lost(r, r.put(lease.token, b"A"))
-    completions = Completions(
-        r.store, r.fences, leases, r.upstream, VirtualClock(), r.rules, lambda key, token: None, lambda key, token: None
-    )
+    jobs = Jobs(leases, r.store, r.writes.clock, QueueRules())
+    completions = Completions(r.fences, leases, jobs, r.upstream, r.rules)
     await completions.complete(lease.key, lease.token)
     return lands_late(r)
 

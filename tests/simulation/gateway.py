@@ -92,16 +92,7 @@ class Gateway:
         )
         self.leases = Leases(self.rig.fences, LeaseTerms(lock_delay_s=self.chance.lock_delay_s))
         self.jobs = Jobs(self.leases, store, self.clock, QueueRules())  # type: ignore[arg-type]
-        self.completions = Completions(
-            self.rig.store,
-            self.rig.fences,
-            self.leases,
-            self._wire,
-            self.clock,
-            self.rig.rules,
-            self.jobs.completed,
-            self.jobs.sealed,
-        )  # type: ignore[arg-type]
+        self.completions = Completions(self.rig.fences, self.leases, self.jobs, self._wire, self.rig.rules)  # type: ignore[arg-type]
         await self.leases.start()
         await self._start_jobs()
         self.batches = Batches(self.rig.writes)

@@ -113,7 +113,7 @@ async def read_body(request: web.Request, model: type[_Document], max_bytes: int
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if (name := _beyond_doubles(body)) is not None:
-            told = f"`{name[:100]}` holds a number beyond 1.7e308: send it as a string"
+            told = f"`{name[:100]}` holds a number beyond 1.7e308; where any JSON may be, send it as a string"
         else:
             told = f"the body must be a JSON object: {error}"
         raise Problem(400, "invalid", told) from None

@@ -114,7 +114,7 @@ async def make() -> AsyncIterator[Make]:
         fences, upstream = Fences(store, clock, Timing(handover_wait_s=handover_wait_s)), MemoryUpstream("b")
         leases = Leases(fences, terms or LeaseTerms())
         jobs = Jobs(leases, store, clock, rules or QueueRules())
-        completions = Completions(store, fences, leases, upstream, clock, mapping, jobs.completed, jobs.sealed)
+        completions = Completions(fences, leases, jobs, upstream, mapping)
         await leases.start()
         await jobs.start()
         telemetry.registry.register(LeaseMetrics(leases))

@@ -166,7 +166,7 @@ async def test_any_key_may_be_leased(desk: Desk, key: str, raw: str) -> None:
         ("POST", JOB, LEASE_ASKED | {"wait_s": -1}, "wait_s"),
         ("POST", JOB, LEASE_ASKED | {"wait_s": None}, "wait_s"),
         ("POST", JOB, LEASE_ASKED | {"ttl": 30}, "ttl"),
-        ("POST", JOB, b'{"holder": "A", "ttl_s": 1e999}', "JSON"),
+        ("POST", JOB, b'{"holder": "A", "ttl_s": 1e999}', "ttl_s"),
         ("POST", JOB, b"[]", "JSON object"),
         ("POST", JOB, b"", "JSON object"),
         ("POST", f"{JOB}/renew", {}, "token"),
