@@ -193,6 +193,10 @@ def _steps_of(w: World, r: Request) -> Iterator[str]:
             yield "finish failed"
 
 
+LONG = 30
+LEADING_NOWHERE = ("receive again", "leave", "open")
+
+
 def act(w: World, action: Action) -> None:
     """Let it happen. Raises `NoChange`, or `guarantees.Violation`."""
     _act(w, action)
@@ -222,10 +226,6 @@ def _delivered_by_itself(w: World) -> bool:
         else:
             return False
     return False
-
-
-LONG = 30
-LEADING_NOWHERE = ("receive again", "leave", "open")
 
 
 def _act(w: World, action: Action) -> None:
