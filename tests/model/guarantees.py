@@ -115,10 +115,11 @@ def issued(w: World, r: Request) -> None:
 
 
 def completed(w: World, r: Request) -> None:
-    """A job is completed once."""
+    """A job is completed once, and by nobody but the highest that a lease has been granted with, as far as its database
+    knows all of them."""
     if w.done[r.key]:
         raise Violation("once", f"token {r.token} completes the job, and {w.done[r.key]} has completed it")
-    if r.token < w.issued[r.key]:
+    if r.token < w.issued[r.key] and not (w.lost or w.generation):
         raise Violation("once", f"token {r.token} completes the job, and {w.issued[r.key]} has been granted")
     w.done[r.key] = r.token
 
