@@ -29,17 +29,17 @@ class Tokens:
 
     def __init__(self) -> None:
         self.last: Counter[str] = Counter()
-        self.leased: dict[str, int] = {}
-        """How many databases had been replaced when a lease of a key was last granted."""
+        self.leased: dict[str, str] = {}
+        """The database that last granted a lease of a key."""
 
     def next(self, key: str) -> int:
         self.last[key] += 1
         return self.last[key]
 
-    def granted(self, key: str, token: int, replaced: int) -> None:
-        """By a lease of the gateway's own."""
+    def granted(self, key: str, token: int, by: str) -> None:
+        """By a lease of that database's."""
         self.last[key] = max(self.last[key], token)
-        self.leased[key] = replaced
+        self.leased[key] = by
 
 
 def key_of(key: str | None, name: str) -> str:

@@ -70,7 +70,7 @@ class Holder(Worker):
         if reply.error is not None:
             return False
         self.token = reply.result.token
-        self._tokens.granted(self._job, self.token, self.gateway.story.replaced)
+        self._tokens.granted(self._job, self.token, self.gateway.disk.authority.database)
         return True
 
     async def pause(self) -> None:

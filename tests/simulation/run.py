@@ -255,7 +255,7 @@ class Simulation:
         leased = self._tokens.leased.get(key_of(key, name))
         reply = await worker.put_plain(name)
         passed = isinstance(reply.result, Result) and reply.result.status < 300
-        if passed and leased == self.story.replaced and worker.gateway.rules_bucket:
+        if passed and leased == worker.gateway.disk.authority.database:
             self.broken.append(Violation("R10", f"{worker.name} has drawn its token itself", (len(self.story.lines),)))
 
     async def _tokenless(self, hire: Any) -> None:

@@ -35,11 +35,6 @@ class Story:
         if isinstance(line, Call):
             self.requests += 1
 
-    @property
-    def replaced(self) -> int:
-        """How often a database has taken another's place, which does not know what leases there were."""
-        return self.faults["database-lost"] + self.faults["taken-over"]
-
     def note(self, text: str) -> None:
         self._told.append((self.now[0], text))
 
