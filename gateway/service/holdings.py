@@ -92,12 +92,22 @@ class Holdings:
 
     async def end(self, held: HeldLease, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """Have `call` seal the lease's token in the store. Raises `Lost`, `TryAgain`, and what `call` does."""
+        try:
+            return await self._sealed(held, call)
+        except Refused:
+            raise self.lost(held.key, held.token, await self._fences.state(held.key)) from None
+
+    async def _sealed(self, held: HeldLease, call: Callable[[], Awaitable[Fence]]) -> Fence:
+        """Raises `Refused`, `TryAgain`, and what `call` does; if it has been overtaken then, all have been told."""
         held.ending = True
         try:
             return await self._fences.end(held.key, held.token, call)
-        except Refused:
-            self.over(held)
-            raise self.lost(held.key, held.token, await self._fences.state(held.key)) from None
+        except BaseException as error:
+            if held.overtaken is not None:
+                self.tell_end(held, held.overtaken)
+            elif isinstance(error, Refused):
+                self.over(held)
+            raise
         finally:
             held.ending = False
 
@@ -129,8 +139,11 @@ class Holdings:
         line.held = None
         line.stir()
         self._lines.tidy(line)
-        if not line.deciding and not held.ending:
-            self.tell_end(held, EventKind.SEALED if held.token == gate.floor else EventKind.RAISED)
+        how = EventKind.SEALED if held.token == gate.floor else EventKind.RAISED
+        if held.ending:
+            held.overtaken = how
+        elif not line.deciding:
+            self.tell_end(held, how)
 
     def over(self, held: HeldLease) -> None:
         """A lease turns out to be lost: the floor had risen above it by the time the store had told of its grant."""
@@ -179,19 +192,18 @@ class Holdings:
 
     async def _lapse(self, key: FencingKey, held: HeldLease) -> None:
         with self._lines.at(key) as line:
-            if line.held is not held or held.term is not None or held.askers:
+            if line.held is not held or held.term is not None or held.askers or line.deciding:
                 return
             event = Event(key, EventKind.LAPSED, held.token, held.token, held.holder)
-            held.ending = True
+            line.deciding = True  # who asks for it from now on is told what becomes of it
             try:
-                await self._fences.end(key, held.token, lambda: self._store.seal(key, held.token, event))
-            except Refused:
-                self.over(held)
-                return
+                await self._sealed(held, lambda: self._store.seal(key, held.token, event))
             except FenceError:
-                held.ending = False
                 self.watch(held, self._clock.monotonic() + AGAIN_S)
                 return
+            finally:
+                line.deciding = False
+                line.stir()
         self.counts["lapsed"] += 1
         self._log.info("lease-lapsed", fence_key=key, token=held.token, holder=held.holder)
         self.tell_end(held, EventKind.LAPSED)

@@ -19,6 +19,7 @@ from gateway.core.keys import FencingKey, Token
 from gateway.core.lease import Term
 from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.lease_errors import Held
+from gateway.stores.values import EventKind
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,9 @@ class HeldLease:
     forgettable: bool = False
     """It has run out so long ago that the store alone tells as much of it."""
     ending: bool = False
-    """Its holder is giving it up."""
+    """The store is asked to seal its token."""
+    overtaken: EventKind | None = None
+    """How it has been overtaken meanwhile; whoever asks tells of that, if he does not end it himself."""
 
     def ends_at(self) -> float:
         """When it runs out, or lapses, as things stand; monotonic seconds."""
@@ -102,7 +105,7 @@ class Line:
         """None: nobody, or it has not been looked."""
         self.queue: deque[Waiter] = deque()
         self.deciding = False
-        """The store is being asked to grant the key."""
+        """The store is being asked to grant the key, or to take back what was granted and not asked for."""
         self.users = 0
 
     def stir(self) -> None:
@@ -211,7 +214,7 @@ class Lines:
             line.leave(waiter)
 
     async def decided(self, line: Line) -> None:
-        """Wait until the store has answered who is granted the key."""
+        """Wait until the store has answered who has the key."""
         if not line.deciding:
             return
         waiter = Waiter()

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import Reason, TryAgain
+from gateway.core.keys import Token
 from gateway.service.lease_errors import Held, Lost, Repeated
 from gateway.service.leases import Lease
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import EventKind, Granted
-from tests.service.lease_desk import J, desk, later, play, refused
+from gateway.stores.values import Event, EventKind, Fence, Granted
+from tests.service.lease_desk import Desk, J, desk, later, play, refused
 from tests.service.rig import Fault, refusal
 
 
@@ -162,6 +163,76 @@ def test_a_pending_grant_that_nobody_can_ask_for_again_lapses_at_once() -> None:
         assert (await d.acquire("B")).token == 3
 
     play(main())
+
+
+def test_a_grant_that_is_lapsing_is_not_told_to_who_asks_again() -> None:
+    """He would hold it for as long as the store takes to take it back."""
+
+    async def main() -> None:
+        d, free = await _lapsing()
+        again = asyncio.create_task(d.acquire(idempotency_key="once"))
+        renewed = asyncio.create_task(d.leases.renew(J, Token(2)))
+        await later(15)  # by now its hand-over could be complete
+        assert not again.done()
+        assert not renewed.done()
+        free.set_result(None)
+        assert isinstance(await refused(again), Lost)
+        assert isinstance(await refused(renewed), Lost)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+
+    play(main())
+
+
+def test_a_grant_that_could_not_be_taken_back_goes_on() -> None:
+    """The store fails, and it is asked for meanwhile."""
+
+    async def main() -> None:
+        d, free = await _lapsing()
+        again = asyncio.create_task(d.acquire(idempotency_key="once"))
+        await later(5)
+        free.set_exception(StoreUnavailable("disk I/O error"))
+        assert (await again).token == 2
+        await later(5)
+        assert d.ends == []
+
+    play(main())
+
+
+def test_an_end_that_fails_hides_no_other() -> None:
+    """Found by simulation (seed 8034037): a grant was to lapse, and the store failed; an operator had sealed its token
+    meanwhile, and since its end was coming, nobody was told of that one. A job that ran under it stayed with nobody."""
+
+    async def main() -> None:
+        d, free = await _lapsing()
+        await d.rig.fences.seal(J, Token(2), Event("j", EventKind.SEALED, 2, 2))
+        assert d.ends == []
+        free.set_exception(StoreUnavailable("disk I/O error"))
+        await later(5)
+        assert d.ends == [("j", 2, EventKind.SEALED)]
+        assert (await d.acquire("B")).token == 3
+
+    play(main())
+
+
+async def _lapsing() -> tuple[Desk, asyncio.Future[None]]:
+    """A grant that is pending, behind a write of token 1 whose answer is lost, and that nobody has asked for again: the
+    store is about to take it back, and waits for that future."""
+    d = await desk(timing=Timing(settle_timeout_s=60))
+    d.rig.upstream.faults = [Fault.LOST_DROPPED]
+    await refusal(d.rig.put(1, b"x"))
+    assert (await refusal(d.acquire(idempotency_key="once"))).reason is Reason.HANDOVER_PENDING
+    lapsing, free = asyncio.Event(), asyncio.get_running_loop().create_future()
+    seal = d.store.seal
+
+    async def slow(*given: Any) -> Fence:
+        d.store.seal = seal  # type: ignore[method-assign]
+        lapsing.set()
+        await free
+        return await seal(*given)
+
+    d.store.seal = slow  # type: ignore[method-assign]
+    await lapsing.wait()
+    return d, free
 
 
 def test_a_caller_that_goes_away_while_he_is_granted_the_key_holds_it_for_nobody() -> None:
