@@ -93,7 +93,7 @@ PICKED = [
     a_job("a job completed, extended, with a disk that fails", finishes=1, extends=1, faults=1),
     a_job("a job done again, with a crash", finishes=1, reopens=1, crashes=1),
     a_job("a job that dies and is tried again", ends=1, reopens=1, attempts=1, faults=1),
-    a_job("a job and seals", receives=3, seals=1, ends=1, crashes=1),
+    a_job("a job and a seal, given up, with a crash", seals=1, ends=1, crashes=1),
     a_job("a job, a lease beside the queue and a crash", leases=1, ends=1, crashes=1),
     a_job("a job, a lease beside the queue and a disk that fails", leases=1, faults=1),
     a_job("a job and a stream", STREAM, writes=1, ends=1, crashes=1),
