@@ -55,7 +55,7 @@ class Rules:
     def stale_when_begun(self, attempt: Attempt, last: float) -> Evidence | None:
         """What proves that the floor was higher before the call began; `last`: up to when G1 has to cover it."""
         call = attempt.call
-        if not attempt.fenced or call.operation in NOT_ADMITTED:
+        if not attempt.fenced or call.operation in NOT_ADMITTED or self._index.completed_before(call):
             return None
         known = self.known(self.floors, "G1", call.key, begins(call.at, attempt.number), call.at[0], last)
         sealing = call.operation in SEALS  # said again of a token that is sealed, it is true

@@ -175,6 +175,10 @@ GOOD: dict[str, list[Line]] = {
         fault(4, "database-lost", "G0", "G1", "G2"), ruled(5, "two"), control(6, "l2", "grant"),
         ok(7, "l2", token=1, by="two"),
     ),
+    "a completion is told again, after the floor has risen": history(
+        control(1, "c", "complete", 33), ok(2, "c"), control(3, "k", "raise", 40), ok(4, "k"),
+        control(5, "c2", "complete", 33), ok(6, "c2"),
+    ),
     "a job is reopened": history(
         control(1, "c", "complete", 33), ok(2, "c"), control(3, "c2", "complete", 33), ok(4, "c2"),
         control(5, "o", "reopen"), ok(6, "o"), control(7, "l", "grant"), ok(8, "l", token=34),

@@ -124,10 +124,14 @@ class Client:
         self._calls += 1
         name = f"{self.name}.{self._calls}"
         call = wish.call(name, self.gateway.story.now)
-        if not wish.object and not self.gateway.rules_bucket:
+        if not wish.object and not self.covered(wish):
             call.fenced = False  # G2 covers what one gateway tells; the record keeps another's writes out, not its word
         self.gateway.story.add(call)
         return name
+
+    def covered(self, wish: Wish) -> bool:
+        """Whether the gateway is the one that the wish is for."""
+        return self.gateway.rules_bucket
 
     async def _served(self, send: Callable[[], Awaitable[Any]]) -> Reply:
         async def run() -> Any:

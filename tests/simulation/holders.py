@@ -33,6 +33,8 @@ class Holder(Worker):
         self._name = name
         self._job = FencingKey(key_of(key, name))
         self._renews = self._stream.random() < 0.6
+        self._granted_by = ""
+        """The database that has."""
         self.queued = self._stream.random() < QUEUED
         """Its job comes from a queue."""
 
@@ -70,8 +72,14 @@ class Holder(Worker):
         if reply.error is not None:
             return False
         self.token = reply.result.token
-        self._tokens.granted(self._job, self.token, self.gateway.disk.authority.database)
+        self._granted_by = self.gateway.disk.authority.database
+        self._tokens.granted(self._job, self.token, self._granted_by)
         return True
+
+    def covered(self, wish: Wish) -> bool:
+        """Not where a new database takes his token for one of its own: nobody can tell them apart."""
+        own = not wish.token or self._granted_by == self.gateway.disk.authority.database
+        return own and super().covered(wish)
 
     async def pause(self) -> None:
         await super().pause()
