@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import TryAgain
+from gateway.core.errors import FenceError, TryAgain
 from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
 from gateway.core.write import Phase
@@ -55,8 +55,8 @@ class Fences:
         self.before_commit: Callable[[str], None] = lambda bucket: None
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
-        """Called when a floor has risen, when its hand-over is complete, and when its token has been sealed: uploads
-        that are over are to be aborted."""
+        """Called when a floor has risen, or may have, when its hand-over is complete, and when its token has been
+        sealed: uploads that are over are to be aborted."""
         self.on_overtaken: Callable[[Gate], None] = lambda gate: None
         """Called when a floor has risen or been sealed: a lease below it is lost."""
 
@@ -127,7 +127,7 @@ class Fences:
 
     async def _end_durably(self, live: LiveGate, call: Callable[[], Awaitable[Fence]]) -> Fence:
         try:
-            fence = await self._stored(call())
+            fence = await self._decided(live, call())
             self._learn(live, fence)
             self.on_progress(live.gate.key)
         finally:
@@ -168,7 +168,7 @@ class Fences:
         live = self._live.get(key) or await self._load(key)
         live.pins += 1
         try:
-            granted = await self._stored(call())
+            granted = await self._decided(live, call())
             if granted.token:
                 live.raised_at = self.clock.monotonic()
                 live.gate.granted(granted.token)
@@ -354,7 +354,7 @@ class Fences:
     async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
         live.pins += 1
         try:
-            fence = await self._stored(self.store.raise_floor(live.gate.key, token, event))
+            fence = await self._decided(live, self.store.raise_floor(live.gate.key, token, event))
             live.raised_at = self.clock.monotonic()
             self._learn(live, fence)
             self.on_progress(live.gate.key)
@@ -414,6 +414,15 @@ class Fences:
             return fence
         event = Event(key, EventKind.FOUND, found.floor, fence.floor, "by the hash of the key")
         return await self._stored(self.store.raise_floor(key, found.floor, event))
+
+    async def _decided(self, live: LiveGate, call: Awaitable[T]) -> T:
+        """What the store decides. Where it fails it may have decided all the same: whoever looks at the state of the
+        key next finds out, and that is not left to chance."""
+        try:
+            return await self._stored(call)
+        except FenceError:
+            self.on_progress(live.gate.key)
+            raise
 
     async def _stored(self, call: Awaitable[T]) -> T:
         try:

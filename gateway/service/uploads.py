@@ -293,10 +293,11 @@ class Uploads:
 
     async def _revoke(self, key: FencingKey) -> bool:
         """Revoke what is below the key's floor, or sealed; True when nothing of it is left to abort."""
+        floor = (await self._fences.state(key)).floor
         below = await self._fences.ended_below(key)
         if below is None:
             return False
-        done, floor = True, (await self._fences.state(key)).floor
+        done = True
         for upload in await self._store.revoke_uploads(key, below):
             if not await self._abort(upload):
                 done = False

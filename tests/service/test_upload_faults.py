@@ -108,6 +108,28 @@ def test_an_upload_whose_client_goes_while_it_is_bound_is_revoked_like_any(overt
     run(main())
 
 
+def test_an_upload_that_a_raise_has_overtaken_which_the_store_denied_is_aborted() -> None:
+    """Found by simulation (seed 9038489): the floor was durable, the gate was not told, and nobody looked at the key
+    again."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.create(33)
+        raise_floor = r.store.raise_floor
+
+        async def denied(*asked):
+            r.store.raise_floor = raise_floor
+            await raise_floor(*asked)
+            raise StoreUnavailable("disk I/O error")
+
+        r.store.raise_floor = denied
+        assert (await refusal(r.put(34, b"new"))).reason is Reason.STORE_UNAVAILABLE
+        await asyncio.sleep(60)
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
 def test_a_completion_that_could_not_be_recorded_is_recorded_later() -> None:
     """R6: a repeated Complete is then answered again, and no start has to wait for the upload; found by simulation."""
 
