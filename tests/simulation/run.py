@@ -114,8 +114,9 @@ class Simulation:
             if self.chance.happens("crash", "crash", self.chance.weather.crash):
                 self.gateway.died.set()
             elif self.chance.happens("crash", "stop", self.chance.weather.crash / 2):
-                await self.gateway.stop()
-                await self.gateway.start()
+                stopped = self.gateway  # by the time that it has, another may have the bucket
+                await stopped.stop()
+                await stopped.start()
             for gateway in list(self._gateways):
                 if gateway.died.is_set():
                     await self._restart(gateway)
