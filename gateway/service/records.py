@@ -200,13 +200,16 @@ class Records:
                 await asyncio.shield(bucket.looking)
             if self._admits(bucket, establish, self._clock.monotonic()):
                 return
-        if bucket.looking is None:
-            # A task of its own: who asks may go away, and the others wait for the same.
-            bucket.looking = asyncio.create_task(self._examine(bucket, establish))
-            bucket.looking.add_done_callback(_heard)
-        await asyncio.shield(bucket.looking)
-        if bucket.standing is _Standing.REFUSED:
-            raise _superseded(bucket.name, bucket.fault)
+        while True:
+            if bucket.looking is None:
+                # A task of its own: who asks may go away, and the others wait for the same.
+                bucket.looking = asyncio.create_task(self._examine(bucket, establish))
+                bucket.looking.add_done_callback(_heard)
+            await asyncio.shield(bucket.looking)
+            if bucket.standing is _Standing.REFUSED:
+                raise _superseded(bucket.name, bucket.fault)
+            if bucket.standing is not _Standing.UNKNOWN:  # as after `forget` at this very moment
+                return
 
     async def _examine(self, bucket: _Bucket, establish: bool) -> None:
         try:

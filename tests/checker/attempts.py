@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from math import inf
 
 from tests.checker.evidence import Moment, begins, rank, succeeded
 from tests.checker.history import ANY, Answer, BadHistory, Call, Effect, Line, Seen, Sent, Setting
@@ -64,8 +63,8 @@ class Index:
         """The calls of which nobody can say what they leave, by object."""
         self.asked: dict[tuple[str, str | None], list[Moment]] = defaultdict(list)
         """When a grant was asked for, by its key and the idempotency key of the call."""
-        self._completed_at: dict[tuple[str, int], float] = {}
-        """When somebody was first told that a job is completed, by its key and token."""
+        self._completing: dict[tuple[str, int], Moment] = {}
+        """When the completion of a job was first asked for, by its key and token."""
         self._bytes: dict[str, str] = {}
         self.effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self.seen: dict[str, list[tuple[int, Seen]]] = defaultdict(list)
@@ -78,10 +77,12 @@ class Index:
             elif isinstance(line, Answer | Sent | Effect):
                 self._of_call(number, line)
 
-    def completed_before(self, call: Call) -> bool:
-        """Whether it completes again what its token has completed: then it is answered the same, whatever happened
-        since."""
-        return call.operation == "complete" and self._completed_at.get((call.key, call.token), inf) < call.at[0]
+    def begun(self, attempt: Attempt) -> Moment:
+        """When it was asked for; a completion when that was first, since what its token has completed then is answered
+        the same, whatever has happened since."""
+        call = attempt.call
+        begun = begins(call.at, attempt.number)
+        return self._completing[call.key, call.token] if call.operation == "complete" else begun
 
     def _call(self, number: int, call: Call) -> None:
         if call.id in self.attempts:
@@ -91,6 +92,9 @@ class Index:
             self._bytes[call.value] = call.bytes
         if call.operation == "grant":
             self.asked[call.key, call.value].append(begins(call.at, number))
+        if call.operation == "complete":
+            asked, begun = (call.key, call.token), begins(call.at, number)
+            self._completing[asked] = min(begun, self._completing.get(asked, begun))
         if call.operation in CHANGES_OBJECTS:
             (self.any_value[call.object] if call.value == ANY else self.writers[call.object, call.value]).append(
                 attempt
@@ -106,9 +110,6 @@ class Index:
             if attempt.answer is not None:
                 raise BadHistory(f"line {number}: a second answer to {line.id!r}")
             attempt.answer, attempt.answer_number = line, number
-            if attempt.call.operation == "complete" and attempt.applied:
-                done = attempt.call.key, attempt.call.token
-                self._completed_at[done] = min(line.at[1], self._completed_at.get(done, inf))
         elif isinstance(line, Sent):
             attempt.sent.append((begins(line.at, number), number, line.by))
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
-from tests.checker.evidence import NOT_ADMITTED, SEALS, Evidence, Ledger, Moment, Voids, begins, ledgers, shown
+from tests.checker.evidence import NOT_ADMITTED, SEALS, Evidence, Ledger, Moment, Voids, ledgers, shown
 from tests.checker.history import Fault
 
 DATABASE_LOST = "database-lost"
@@ -55,9 +55,9 @@ class Rules:
     def stale_when_begun(self, attempt: Attempt, last: float) -> Evidence | None:
         """What proves that the floor was higher before the call began; `last`: up to when G1 has to cover it."""
         call = attempt.call
-        if not attempt.fenced or call.operation in NOT_ADMITTED or self._index.completed_before(call):
+        if not attempt.fenced or call.operation in NOT_ADMITTED:
             return None
-        known = self.known(self.floors, "G1", call.key, begins(call.at, attempt.number), call.at[0], last)
+        known = self.known(self.floors, "G1", call.key, self._index.begun(attempt), call.at[0], last)
         sealing = call.operation in SEALS  # said again of a token that is sealed, it is true
         return known if known is not None and known.rank > attempt.rank + sealing else None
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import FencingKey, Token, stand_in_of
 from gateway.core.names import RECORD_KEY
-from gateway.service.record import parse_record, render_record
+from gateway.service.record import Seen, parse_record, render_record
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, put_record, record, superseded
@@ -268,6 +268,32 @@ def test_a_slow_answer_is_awaited_as_long_as_the_record_is_seen() -> None:
         upstream.silent.set()
         assert (await sent).status == 200
         await one.writes.close()
+
+    run(main())
+
+
+def test_what_is_forgotten_as_soon_as_it_is_seen_admits_nobody() -> None:
+    """Found by simulation (seed 11021891): a look found the bucket to be another's, and before that was told, a rebuild
+    that began there had it forgotten: an upload was created."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        await one.put(34, b"a")
+        records = two.writes.records
+        read = records.objects.read
+
+        async def forgotten(name: str) -> Seen | None:
+            records.objects.read = read  # type: ignore[method-assign]
+            seen = await read(name)
+            asyncio.get_running_loop().call_soon(records.forget, name)
+            return seen
+
+        records.objects.read = forgotten  # type: ignore[method-assign]
+        await superseded(two.create(35))
+        assert upstream.uploads == {}
+        await one.writes.close()
+        await two.writes.close()
 
     run(main())
 
