@@ -349,7 +349,8 @@ class Simulation:
         """A fresh token writes every object, without waiting. Not what no rule maps, once its owner has been forgotten
         with the database and not been read from the objects."""
         for name in self.chance.objects:
-            if name.startswith("free/") and self.story.faults[DATABASE_LOST] and not self.chance.recorded:
+            told = self.chance.recorded and not self.story.faults["record-lost"]
+            if name.startswith("free/") and self.story.faults[DATABASE_LOST] and not told:
                 continue
             owner = self._objects.owner(name) or self.gateway.disk._owners.get((BUCKET, name), "j")
             key = None if owner.startswith("object:") else owner
