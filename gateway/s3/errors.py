@@ -110,11 +110,14 @@ def of_fence(error: FenceError) -> S3Error:
 
 def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> bytes:
     """The body of an error answer (S3 API reference, "REST error responses")."""
-    parts = [f"<Code>{error.code}</Code>", f"<Message>{xml_text(error.message)}</Message>"]
-    parts += [f"<{name}>{xml_text(value)}</{name}>" for name, value in error.elements.items()]
-    parts += [f"<Resource>{xml_text(resource)}</Resource>", f"<RequestId>{request_id}</RequestId>"]
-    parts.append(f"<HostId>{host_id}</HostId>")
-    return ('<?xml version="1.0" encoding="UTF-8"?>\n<Error>' + "".join(parts) + "</Error>").encode()
+    texts = {"Message": error.message, **error.elements, "Resource": resource}
+    if not _PLAIN.fullmatch("".join(texts.values())):
+        texts = {name: xml_text(text) for name, text in texts.items()}
+    told = "".join([f"<{name}>{text}</{name}>" for name, text in texts.items()])
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{error.code}</Code>{told}'
+        f"<RequestId>{request_id}</RequestId><HostId>{host_id}</HostId></Error>"
+    ).encode()
 
 
 def xml_text(value: str) -> str:
