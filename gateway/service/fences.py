@@ -38,6 +38,8 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 MAX_IDLE_GATES = 65536
+MOST_READS = 8
+"""How often a state is read again that others have changed meanwhile."""
 
 
 class Fences:
@@ -192,7 +194,10 @@ class Fences:
     async def _up_to_date(self, fence: Fence) -> Fence:
         """The state of a key as it is now; `fence` may have been read before what has been committed since."""
         key = FencingKey(fence.key)
-        while (live := self._live.get(key)) is not None:
+        for _ in range(MOST_READS):
+            live = self._live.get(key)
+            if live is None:
+                return fence
             gate = live.gate
             if (fence.floor, fence.sealed_token) >= (gate.floor, gate.sealed_token):
                 self._catch_up(live, fence)
