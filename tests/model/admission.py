@@ -88,7 +88,7 @@ def admitted(w: World, r: Request) -> None:
         guarantees.issued(w, r)
         guarantees.acknowledged(w, r)
         w.requests.remove(r)
-        if w.queue is not None and w.queue.held == r.token:
+        if r.op is Op.LEASE and w.queue is not None and w.queue.held == r.token:
             w.queue.term = Term.RUNNING
     elif r.op is Op.SEAL:
         r.at = At.SEALING

@@ -7,7 +7,7 @@ import pytest
 from tests.model.rules_off import SWITCHES
 from tests.model.walk import walk
 
-WALKS = 2700
+WALKS = 3000
 FOUND = (
     "the floor is not looked at",
     "the floor is raised in memory alone",
