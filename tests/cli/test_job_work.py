@@ -124,9 +124,9 @@ def test_killed_it_leaves_nothing_behind(gateway: GatewayProcess, queue: str) ->
 
 
 def test_where_it_cannot_work(gateway: GatewayProcess, queue: str) -> None:
-    """A queue that may not be is refused, 1; nobody there is 3; no command is 2."""
-    refused = command("job", "work", "--queue", "\n", "--", "true", FENCING_GATEWAY_URL=gateway.control_url)
-    assert (refused.exit_code, "queue" in refused.stderr) == (1, True)
+    """A queue that may not be and no command are misuse, 2; nobody there is 3."""
+    misused = command("job", "work", "--queue", "\n", "--", "true", FENCING_GATEWAY_URL=gateway.control_url)
+    assert (misused.exit_code, "queue" in misused.stderr) == (2, True)
     nobody = ("job", "work", "--queue", queue, "--patience", "0", "--url", "http://127.0.0.1:1", "--", "true")
     assert command(*nobody).exit_code == 3
     assert gateway.ask("job", "work", "--queue", queue).exit_code == 2

@@ -63,6 +63,8 @@ async def test_a_request_leaves_no_garbage(what: str) -> None:
     async with running() as rig:
         await rig.put("k", b"x", 7)
         gc.collect()
+        # What earlier tests have left, a thread that ends late for one, is none of these requests' doing.
+        gc.freeze()
         gc.disable()
         try:
             for _ in range(3):
@@ -70,3 +72,4 @@ async def test_a_request_leaves_no_garbage(what: str) -> None:
             assert left_behind() == {}
         finally:
             gc.enable()
+            gc.unfreeze()
