@@ -163,10 +163,13 @@ class Batches:
         write = item.write
         if item.entry.contested(write.key):
             raise contested(write.key, self._fences.timing.settle_timeout_s, item.entry.rivals(write.key))
-        passage = passages.enter_context(
-            Passage(self._fences, item.live, item.entry, write.token, assembles=False, request_id=write.request_id)
+        passage = Passage(
+            self._fences, item.live, item.entry, write.token, assembles=False, request_id=write.request_id
         )
-        passage.commit()
+        with ExitStack() as staged:
+            staged.enter_context(passage)
+            passage.commit()
+            passages.enter_context(staged.pop_all())  # what is not committed must not stay: it would be interrupted
         return passage
 
     def _settled(self, sent: list[_Item], result: Result, errors: list[BatchError], quiet: bool) -> Result:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import FenceError, Outcome, Reason
-from gateway.core.keys import FencingKey
+from gateway.core.keys import FencingKey, Token
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.xml import BatchObject
 from gateway.service.batches import Batches
 from gateway.service.values import Result
 from gateway.service.waits import Timing
+from gateway.stores.values import Event, EventKind
 from gateway.upstream.memory import MemoryResponse
-from tests.service.rig import BUCKET, DEAF, Fault, elapsed, refusal, rig
+from tests.service.rig import BUCKET, DEAF, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
 HEAD = parse_head("POST", f"/{BUCKET}?delete", Headers([]))
@@ -223,5 +224,27 @@ def test_the_upstreams_fields_come_along() -> None:
         assert result.headers == [*fields[:2], ("content-type", "application/xml")]
         result = await answer(r, ("plain", None))
         assert (result.headers, result.body) == (fields, b"<DeleteResult/>")
+
+    run(main())
+
+
+def test_what_is_refused_at_its_commit_point_cannot_end_the_batch() -> None:
+    """Its job is just being completed; when that is recorded, the rest is on its way, and is told how it went."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(34, b"1")
+        await r.put(0, b"2", key="plain")
+        r.upstream.faults = [Fault.SILENT]
+        r.upstream.reached.clear()
+        async with r.fences.closed(FencingKey("j"), Token(34)):
+            batch = asyncio.create_task(delete(r, (JOB, 34), ("plain", None)))
+            await r.upstream.reached.wait()
+            await r.fences.seal(FencingKey("j"), Token(34), Event("j", EventKind.SEALED, 34, 34))
+        r.upstream.silent.set()
+        body, refusals = await batch
+        assert [error.reason for error in refusals] == [Reason.HANDOVER_PENDING]
+        assert b"<Deleted><Key>plain</Key></Deleted>" in body
+        assert [r.data(), r.data("plain")] == [b"1", None]
 
     run(main())
