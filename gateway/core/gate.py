@@ -136,13 +136,14 @@ class Gate:
         A lower `floor` than the gate's changes nothing: a floor never falls."""
         self.floor = max(self.floor, floor)
         self.sealed_token = max(self.sealed_token, sealed_token)
-        return [s for s in self._sends if s.phase is Phase.STAGED and self._overtaken(s.token)]
+        return [s for s in self._sends if s.phase is Phase.STAGED and self.overtaken(s.token)]
 
     def granted(self, token: int) -> None:
         """Our own leases have issued `token`: from now on they alone issue this key's."""
         self.granted_token = max(self.granted_token, token)
 
-    def _overtaken(self, token: int) -> bool:
+    def overtaken(self, token: int) -> bool:
+        """Whether `token` is below the floor, or sealed."""
         return token < self.floor or (token > 0 and token == self.sealed_token)
 
     def stage(self, token: Token, settle_timeout_s: float) -> Send:

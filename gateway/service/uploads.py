@@ -107,8 +107,8 @@ class Uploads:
                 await self._abort(upload)
                 raise store_unavailable(error) from error
             finally:
-                if live.gate.floor > write.token:
-                    # Overtaken between admission and binding: the raise could not see this upload.
+                if live.gate.overtaken(write.token):
+                    # Since its admission: what raised the floor, or sealed it, could not see this upload.
                     self._overtaken(write.key)
             live.gate.refuse_overtaken(write.token)
             return result

@@ -127,6 +127,27 @@ def test_create_overtaken_before_it_is_bound_leaves_nothing() -> None:
     run(main())
 
 
+def test_create_sealed_while_the_upstream_begins_it_leaves_nothing() -> None:
+    """Nor could the seal; and no higher token need ever come."""
+
+    async def main() -> None:
+        r = await rig()
+        send = r.upstream.send
+
+        async def begun(*asked):
+            answer = await send(*asked)
+            await seal(r, 33)
+            await asyncio.sleep(1)
+            return answer
+
+        r.upstream.send = begun
+        assert (await refusal(r.create(33))).reason is Reason.SEALED
+        await asyncio.sleep(100)
+        assert r.upstream.uploads == {}
+
+    run(main())
+
+
 def test_a_complete_in_doubt_is_answered_by_the_uploads_nonce_and_settled_by_time_alone() -> None:
     """R5: all Completes of an upload share one nonce; it decides the answer and settles nothing."""
 
