@@ -66,7 +66,8 @@ class _Bucket:
     """What this run knows of one bucket."""
 
     __slots__ = (
-        "epoch", "fault", "keeper", "lapse", "looked_at", "looking", "name", "pins", "standing", "token", "used_at",
+        "epoch", "establishing", "fault", "keeper", "lapse", "looked_at", "looking", "name", "pins", "standing",
+        "token", "used_at",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -82,6 +83,8 @@ class _Bucket:
         """Writes with a token have come: it is to bear a record."""
         self.pins = 0
         self.looking: asyncio.Task[None] | None = None
+        self.establishing = False
+        """The look that is under way, or was last, makes sure that there is a record."""
         self.keeper: asyncio.Task[None] | None = None
         self.lapse: asyncio.TimerHandle | None = None
         """When what has been sent must go no further, unless the record is seen before."""
@@ -205,10 +208,12 @@ class Records:
                 # A task of its own: who asks may go away, and the others wait for the same.
                 bucket.looking = asyncio.create_task(self._examine(bucket, establish))
                 bucket.looking.add_done_callback(_heard)
+                bucket.establishing = establish
+            suffices = bucket.establishing or not establish
             await asyncio.shield(bucket.looking)
             if bucket.standing is _Standing.REFUSED:
                 raise _superseded(bucket.name, bucket.fault)
-            if bucket.standing is not _Standing.UNKNOWN:  # as after `forget` at this very moment
+            if suffices and bucket.standing is not _Standing.UNKNOWN:  # as after `forget` at this very moment
                 return
 
     async def _examine(self, bucket: _Bucket, establish: bool) -> None:

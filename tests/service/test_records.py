@@ -11,8 +11,11 @@ from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import FencingKey, Token, stand_in_of
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import Seen, parse_record, render_record
+from gateway.service.values import Result
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
+from gateway.upstream.base import UpstreamLost, UpstreamRequest
+from gateway.upstream.memory import MemoryResponse
 from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, put_record, record, superseded
 from tests.service.rig import BUCKET, JOB, Fault, Payload, elapsed, refusal, rig
 from tests.virtual_time import run
@@ -294,6 +297,31 @@ def test_what_is_forgotten_as_soon_as_it_is_seen_admits_nobody() -> None:
         assert upstream.uploads == {}
         await one.writes.close()
         await two.writes.close()
+
+    run(main())
+
+
+def test_a_first_write_that_waits_for_the_look_of_one_without_a_token_leaves_a_record() -> None:
+    """Three come at once, and the first look fails: the next, begun for a write without a token, makes no record; the
+    write with a token has it made."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        read = upstream.read
+
+        async def lost_once(request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+            upstream.read = read  # type: ignore[method-assign]
+            await asyncio.sleep(1)
+            raise UpstreamLost("connection reset")
+
+        upstream.read = lost_once  # type: ignore[method-assign]
+        writes = [one.put(0, b"x", f"{PLAIN}1"), one.put(0, b"x", f"{PLAIN}2"), one.put(34, b"a")]
+        first, *others = await asyncio.gather(*writes, return_exceptions=True)
+        assert isinstance(first, TryAgain)
+        assert [other.status for other in others if isinstance(other, Result)] == [200, 200]
+        assert record(upstream)["database"] == one.store.authority.database
+        await one.writes.close()
 
     run(main())
 
