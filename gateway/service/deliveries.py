@@ -92,7 +92,7 @@ class Deliveries:
         self._repeats: Repeats[tuple[str, str], list[Delivery]] = Repeats()
         self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """What has been found and cannot be delivered: when it comes back to its queue, and how."""
-        leases.on_end.append(self._free)
+        leases.on_end.append(self.free)
         self._beside = Beside()
         self.delivered = 0
         """How many deliveries this process has made."""
@@ -229,10 +229,10 @@ class Deliveries:
         return delivered
 
     def _set_aside(self, key: FencingKey, put_back: Callable[[], None], for_s: float) -> None:
-        timer = asyncio.get_running_loop().call_later(for_s, self._free, key)
+        timer = asyncio.get_running_loop().call_later(for_s, self.free, key)
         self._aside[key] = (timer, put_back)
 
-    def _free(self, key: FencingKey, *_: object) -> None:
+    def free(self, key: FencingKey, *_: object) -> None:
         """The lease has ended that was in the way of a delivery, or should have."""
         timer, put_back = self._aside.pop(key, (None, None))
         if timer is not None and put_back is not None:

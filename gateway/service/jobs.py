@@ -260,6 +260,7 @@ class Jobs:
         self._forget(key, token)
         self.counts[how] += 1
         self._returned(job)
+        self.deliveries.free(key)
 
     def _forget(self, key: FencingKey, token: int) -> None:
         """That delivery is looked after no more. Another one may be by now."""
@@ -270,11 +271,13 @@ class Jobs:
     def completed(self, key: FencingKey, token: Token) -> None:
         """The job is done, by whatever way."""
         self._forget(key, token)
+        self.deliveries.free(key)
 
     def sealed(self, key: FencingKey, token: Token) -> None:
         """Somebody else has sealed the token at the very moment at which its holder ended it: nobody has been told of
         that end, since this one was coming."""
         self._ended(key, token, EventKind.SEALED)
+        self.deliveries.free(key)
 
     # --- again ------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
 from gateway.core.keys import Token
+from gateway.service.completions import Completions
 from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.leases import LeaseTerms
 from gateway.service.waits import Timing
 from tests.service.job_desk import Desk, J, at, desk, play
-from tests.service.rig import Fault
+from tests.service.rig import Fault, refusal
 
 
 def test_asked_again_after_a_restart_it_is_the_same_delivery() -> None:
@@ -105,6 +106,63 @@ def test_completed_by_a_lease_while_it_stands_in_line() -> None:
         await d.leases.end(J, lease.token, complete)
         assert await d.received() == ("other", 1, 1)
         assert await d.receive() == []
+
+    play(main())
+
+
+def test_completed_by_the_lease_in_its_way_and_reopened_it_is_delivered_at_once() -> None:
+    """And not when that lease would have run out."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        await d.submit("j")
+        lease = await d.leases.acquire(J, "me", 3600)
+        assert await d.receive() == []
+        await completions.complete(J, lease.token)
+        await d.jobs.reopen(J, "again")
+        assert await d.received() == ("j", 2, 1)
+
+    play(main())
+
+
+def test_a_lease_in_its_way_that_is_sealed_while_it_completes_the_job() -> None:
+    """Nothing is completed, and nobody holds the key: the job is delivered at once."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        await d.submit("j")
+        lease = await d.leases.acquire(J, "me", 3600)
+        assert await d.receive() == []
+        complete = d.store.jobs.complete
+
+        async def just_sealed(*asked: Any) -> Any:
+            await d.store.seal(J, 1)
+            return await complete(*asked)
+
+        d.store.jobs.complete = just_sealed  # type: ignore[method-assign]
+        assert (await refusal(completions.complete(J, lease.token))).reason is Reason.SEALED
+        assert await d.received() == ("j", 2, 1)
+
+    play(main())
+
+
+@pytest.mark.parametrize(("call", "after_s"), [("release", 0), ("fail", 10)])
+def test_given_up_within_the_lock_delay_of_its_last_delivery(call: str, after_s: float) -> None:
+    """Who had it was late, and nobody need wait any more: another is delivered it at once, or after its back-off."""
+
+    async def main() -> None:
+        d = await desk(terms=LeaseTerms(lock_delay_s=3600))
+        await d.submit("j")
+        (had,) = await d.receive()
+        await asyncio.sleep(31)
+        waiting = asyncio.ensure_future(d.received(wait_s=600))
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        await getattr(d.jobs, call)(J, had.lease.token)
+        assert (await waiting)[:2] == ("j", 2)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(after_s, abs=0.1)
 
     play(main())
 
