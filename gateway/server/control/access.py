@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 from hmac import compare_digest
@@ -20,7 +20,7 @@ from gateway.server.control.problems import Problem
 class ApiToken:
     """A bearer of the control API."""
 
-    secret: str
+    secret: str = field(repr=False)
     operator: bool
     keys: tuple[str, ...] = ("*",)
     client: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,7 +104,8 @@ def read_query(request: web.Request, model: type[Given] | None) -> Given | None:
 
 
 async def read_body(request: web.Request, model: type[_Document], max_bytes: int) -> _Document:
-    """The JSON body, of at most that many bytes after decompression; what may be any JSON in it, as its text."""
+    """The JSON body, of at most that many bytes after decompression, in which no object bears a name twice; what may be
+    any JSON in it, as its text."""
     if "Content-Type" in request.headers:
         kind = request.content_type
         if kind not in JSON_TYPES and not (kind.startswith("application/") and kind.endswith("+json")):
@@ -119,21 +121,16 @@ async def read_body(request: web.Request, model: type[_Document], max_bytes: int
         raise Problem(400, "invalid", told) from None
     if not isinstance(given, dict):
         raise Problem(400, "invalid", "the body must be a JSON object")
-    return _document(model, given | _texts(body, model.any_json()), "member")
-
-
-def _texts(body: bytes, names: list[str]) -> dict[str, str | None]:
-    """Those members of a JSON object, each as compact JSON with its numbers as they were written."""
-    if not names:
-        return {}
     try:
         written = _as_written(body)
     except RecursionError:  # orjson goes deeper
         raise Problem(400, "invalid", "the body is nested too deep") from None
-    return {name: _text(written[name], name) for name in names if name in written}
+    texts = {name: _text(written[name], name) for name in model.any_json() if name in written}
+    return _document(model, given | texts, "member")
 
 
 def _text(value: object, name: str) -> str | None:
+    """Compact JSON, with its numbers as they were written."""
     try:
         return None if value is None else orjson.dumps(value).decode()
     except TypeError:  # orjson reads deeper than it writes
@@ -141,9 +138,20 @@ def _text(value: object, name: str) -> str | None:
 
 
 def _as_written(body: bytes) -> dict[str, object]:
-    """The members of a JSON object, their numbers as text. Raises `ValueError`, `RecursionError`."""
-    written = json.loads(body.decode(), parse_int=orjson.Fragment, parse_float=orjson.Fragment)
+    """The members of a JSON object, their numbers as text. Raises `ValueError`, `RecursionError`, `Problem`."""
+    written = json.loads(
+        body.decode(), parse_int=orjson.Fragment, parse_float=orjson.Fragment, object_pairs_hook=_members
+    )
     return written if isinstance(written, dict) else {}
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Raises `Problem` for a name that comes twice: which of the two is meant?"""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise Problem(400, "invalid", f"the body names {twice[:100]!r} twice")
+    return members
 
 
 def _beyond_doubles(body: bytes) -> str | None:

@@ -104,7 +104,8 @@ class Call:
             return self._answer(await self.handler(**await self._arguments(request, access)))
 
         if self.method == "GET":
-            return web.get(self.path, handle, allow_head=self.media is None or not self.media.streams)
+            allow_head = self.media is None or not self.media.streams
+            return web.get(self.path, handle, allow_head=allow_head, expect_handler=_expect)
         return web.route(self.method, self.path, handle, expect_handler=_expect)
 
     async def _arguments(self, request: web.Request, access: Access) -> dict[str, object]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.server.control.problems import Problem, answer_to
 
@@ -25,6 +27,11 @@ class _Connection(web.RequestHandler):
         answer = answer_to(Problem(400, "invalid", "this is no HTTP request that can be read"))
         answer.force_close()
         return answer
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """A body that cannot be unpacked, found out when what is left of it is passed over, is its sender's fault."""
+        if not isinstance(kw.get("exc_info"), web.RequestPayloadError | HttpProcessingError):
+            super().log_exception(*args, **kw)
 
 
 class ControlListener:

@@ -49,6 +49,11 @@ async def test_only_the_bearer_scheme_counts(make: Make) -> None:
         assert answer.status == status
 
 
+def test_a_token_does_not_show_its_secret() -> None:
+    """Wherever one is printed, as in a traceback."""
+    assert OPERATOR not in repr(TOKENS[0])
+
+
 @pytest.mark.parametrize("bearer", ["\udcff\udcfe", "ü", OPERATOR + "\udcff"])
 def test_a_bearer_that_is_no_ascii(bearer: str) -> None:
     """Whatever bytes a header holds, they are a wrong token, and no fault of the gateway."""

@@ -27,8 +27,8 @@ async def rig() -> AsyncIterator[Rig]:
         assert not await rig.store.fences(None, 1, ""), "nothing was changed"
 
 
-async def say(rig: Rig, data: bytes) -> tuple[int, Any]:
-    """Status and problem of what these bytes are answered with."""
+async def say(rig: Rig, data: bytes, rest: bytes = b"") -> tuple[int, Any]:
+    """Status and problem of what these bytes are answered with. `rest` follows the answer; then all is over."""
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.gateway.control_port)
     try:
         writer.write(data)
@@ -37,6 +37,9 @@ async def say(rig: Rig, data: bytes) -> tuple[int, Any]:
             fields = dict(line.split(": ", 1) for line in head[1:] if line)
             assert fields["content-type"].startswith("application/problem+json"), head
             problem = json.loads(await reader.readexactly(int(fields["content-length"])))
+            writer.write(rest)
+            writer.write_eof()
+            await reader.read()
         assert problem["status"] == int(head[0].split()[1])
         return problem["status"], problem
     finally:
@@ -80,10 +83,14 @@ async def post(rig: Rig, path: str, body: bytes, *headers: tuple[str, str]) -> t
         (b'{"token": 1, "' + b"x" * 60000 + b'": 2}', "invalid"),
         (b'"token"', "invalid"),
         (b"null", "invalid"),
+        (b'{"token": 1, "token": 2}', "invalid"),
+        (b'{"token": 1, "t\\u006fken": 1}', "invalid"),
+        (b'{"token": 1' + b', "x": 1' * 8000 + b"}", "invalid"),
     ],
 )
 async def test_a_body_that_cannot_be_meant(rig: Rig, body: bytes, reason: str) -> None:
-    """Broken JSON, numbers that are none or too large, surrogates, depth, and anything but an object."""
+    """Broken JSON, numbers that are none or too large, surrogates, depth, a member twice, and anything but an
+    object."""
     status = 413 if reason == "too-large" else 400
     assert await post(rig, CHECK, body, JSON) == (status, reason)
 
@@ -105,10 +112,12 @@ async def test_a_body_that_cannot_be_meant(rig: Rig, body: bytes, reason: str) -
     ],
 )
 async def test_a_header_that_cannot_be_meant(
-    rig: Rig, field: str, value: str, body: bytes, status: int, reason: str
+    rig: Rig, caplog: pytest.LogCaptureFixture, field: str, value: str, body: bytes, status: int, reason: str
 ) -> None:
-    """A body of another kind, or that cannot be unpacked, or unpacks to too much; what would go into the history."""
+    """A body of another kind, or that cannot be unpacked, or unpacks to too much; what would go into the history. No
+    traceback in anybody's log."""
     assert await post(rig, CHECK, body, (field, value)) == (status, reason)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -170,6 +179,15 @@ async def test_what_is_no_http(rig: Rig, data: bytes, caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+@pytest.mark.parametrize("field", ["Content-Length: 7\r\nContent-Encoding: gzip", "Transfer-Encoding: chunked"])
+async def test_a_body_that_nobody_wants(rig: Rig, field: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Broken, and passed over after a refusal that did not look at it: that is no fault of the gateway's, and told to
+    no log."""
+    head = f"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\n{field}\r\n\r\n"
+    assert (await say(rig, head.encode(), b"no gzip"))[0] == 404
+    assert not caplog.records
+
+
 async def test_a_body_that_does_not_come(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is awaited for a while, and no longer."""
     monkeypatch.setattr(asked, "BODY_TIMEOUT_S", 0.01)
@@ -191,9 +209,10 @@ async def test_a_body_may_wait_to_be_asked_for(rig: Rig) -> None:
     writer.close()
 
 
-async def test_an_expectation_that_nobody_knows(rig: Rig) -> None:
+@pytest.mark.parametrize("call", [f"POST {CHECK}", "GET /v1/fences?limit=0"])
+async def test_an_expectation_that_nobody_knows(rig: Rig, call: str) -> None:
     """It may be passed over (RFC 9110, 10.1.1), and is."""
-    said = f"POST {CHECK} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{{}}"
+    said = f"{call} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{{}}"
     status, problem = await say(rig, said.encode())
     assert (status, problem["reason"]) == (400, "invalid")
 

@@ -77,6 +77,8 @@ BAD: list[tuple[str, object, int, str]] = [
     (JOBS, b'{"key": "a", "payload": ' + b"9" * 400 + b"}", 400, "`payload` holds a number beyond"),
     ("/v1/jobs/a/complete", b'{"token": 1, "result": [-1e400]}', 400, "`result` holds a number beyond"),
     ("/v1/jobs/a/complete", b'{"token": 1e400}', 400, "`token` holds a number beyond"),
+    (JOBS, b'{"key": "a", "payload": [{"b": 1, "b": 2}]}', 400, "'b' twice"),
+    ("/v1/jobs/a/complete", b'{"token": 1, "outputs": [{"bucket": "b", "key": "k", "key": "l"}]}', 400, "'key' twice"),
     (JOBS, b"[1e400]", 400, "object"),
     (JOBS, b'{"key": "a", "payload": [1e400}', 400, "object"),
     (JOBS, b'{"key": "\\ud800", "payload": 1e400}', 400, "`payload` holds a number beyond"),
