@@ -24,12 +24,19 @@ PIECE_BYTES = 1 << 18
 
 
 def checked_url(url: str) -> str:
-    """The control API's address without a slash at its end. Raises `ValueError`."""
+    """The control API's address, as scheme, host and port. Raises `ValueError`, which shows no password."""
+    if "@" in url:
+        raise ValueError(f"an address holds no user and password; an API token is taken from {API_TOKEN_VARIABLE}")
     parts = urlsplit(url)
     _ = parts.port  # raises, too
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+    beside = parts.path.strip("/") or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or beside:
         raise ValueError(f"http://host:port or https://host:port is wanted, not {url!r}")
-    return url.rstrip("/")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{parts.hostname!r} is no host's name") from None
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def checked_api_token(token: str | None) -> str | None:

@@ -113,11 +113,37 @@ def test_an_answer_without_end_that_breaks_off() -> None:
     assert seen == [{"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://h", "http://", "http://h/v1", "http://h?x", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://h", "http://", "http://h/v1", "http://h?x", "http://h#x", ""])
 def test_what_is_no_address(url: str) -> None:
     """Told before anything is sent."""
     with pytest.raises(ValueError, match="http://host:port"):
         checked_url(url)
+
+
+@pytest.mark.parametrize("host", ["a..b", "ä..b", "a" * 64])
+def test_what_is_no_host(host: str) -> None:
+    """A name that no resolver can be asked for."""
+    with pytest.raises(ValueError, match="is no host's name"):
+        checked_url(f"http://{host}:8081")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:8081/", "http://h:8081?", "http://h:8081#", "HTTP://h:8081", "http://h:8081\n"]
+)
+def test_what_is_an_address(url: str) -> None:
+    """What calls are appended to: nothing follows the port."""
+    assert checked_url(url) == "http://h:8081"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://me:secret@h:8081", "http://secret@h", "http://me:se/cret@h:x", "http://me:secret@h/v1", "me:secret@h"],
+)
+def test_a_password_in_an_address_is_refused_and_not_shown(url: str) -> None:
+    """It would come out with every error, and is no API token; the way of that is said."""
+    with pytest.raises(ValueError, match="FENCING_GATEWAY_API_TOKEN") as error:
+        checked_url(url)
+    assert "cret" not in str(error.value)
 
 
 def test_what_is_no_api_token() -> None:
