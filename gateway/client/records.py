@@ -88,7 +88,7 @@ class JobRecord:
     priority: int
     attempts: int
     token: int
-    """Of the last delivery; 0 before the first."""
+    """The one that completed it, else that of its last delivery; 0 before the first."""
     payload: object
     error: str
     """What the worker said that failed last."""

@@ -223,7 +223,7 @@ class ApiTokenSettings(Section):
     token: Secret
     """What the caller sends as Authorization: Bearer."""
     role: Literal["worker", "operator"]
-    """ "worker": looks and checks; "operator": raises, settles and seals, too."""
+    """ "worker": looks, checks tokens, takes leases, submits and does jobs; "operator": every call."""
     keys: Texts = ("*",)
     """The fence keys it may use, as shell patterns."""
     client: AccessKey | None = None
