@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from gateway.cli.settings import USAGE, config_options, fail, load_settings
-from gateway.cli.show import json_line, print_json, print_table
+from gateway.cli.show import json_line, print_json
+from gateway.cli.table import print_table
 from gateway.config.load import SECRET_KEYS
 from gateway.config.settings import Settings
 from gateway.config.source import ConfigError

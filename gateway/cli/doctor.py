@@ -17,7 +17,8 @@ import uvloop
 
 from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, Seconds, config_options, fail, settings_of
-from gateway.cli.show import print_facts, print_json, print_table
+from gateway.cli.show import print_facts, print_json
+from gateway.cli.table import print_table
 from gateway.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.core.errors import FenceError

@@ -9,7 +9,8 @@ import click
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.group import Group
 from gateway.cli.rebuild import rebuild
-from gateway.cli.show import exact_moment, moment, print_facts, print_json, print_table, printable
+from gateway.cli.show import exact_moment, moment, print_facts, print_json, printable
+from gateway.cli.table import print_table
 from gateway.clock import SystemClock
 from gateway.core.errors import Malformed
 from gateway.core.keys import parse_token

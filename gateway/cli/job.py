@@ -13,7 +13,8 @@ from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT, caller
 from gateway.cli.run import check_outputs, json_or_text, result_of
 from gateway.cli.settings import Seconds
-from gateway.cli.show import json_line, moment, print_facts, print_json, print_table, printable
+from gateway.cli.show import json_line, moment, print_facts, print_json, printable
+from gateway.cli.table import print_table
 from gateway.client.calls import job_path, output_of, queue_path
 from gateway.clock import SystemClock
 

@@ -11,7 +11,8 @@ from gateway.cli.control_client import ControlClient, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.settings import Seconds
-from gateway.cli.show import moment, print_facts, print_json, print_table
+from gateway.cli.show import moment, print_facts, print_json
+from gateway.cli.table import print_table
 from gateway.client.calls import lease_path
 from gateway.clock import SystemClock
 

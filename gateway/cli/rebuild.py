@@ -8,7 +8,8 @@ import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.settings import REFUSED, fail
-from gateway.cli.show import print_facts, print_json, print_table, printable
+from gateway.cli.show import print_facts, print_json, printable
+from gateway.cli.table import print_table
 
 WAIT_S = 2.0
 """So often at least one hears of a rebuild that goes on."""

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from gateway.cli.show import json_line, print_facts, print_json, print_table, printable
+from gateway.cli.show import json_line, print_facts, print_json, printable
+from gateway.cli.table import print_table
 
 LONG = "renders/" + "very-long-name-" * 20
 
