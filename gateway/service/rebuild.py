@@ -207,6 +207,7 @@ class Rebuilds:
         conditional = (await self._capabilities.of_bucket(bucket)).conditional_put
         if records.off or (seen is None and not conditional):
             await store.begin_rebuild(bucket, RESTORED)
+            records.forget(bucket)
             return None
         if not conditional:
             raise RebuildFailed(
@@ -217,8 +218,8 @@ class Rebuilds:
         progress.generation = (await store.raise_generation(known)).generation
         record = records.own_record(rebuilding=True, lapse_s=self._lapse_s(seen))
         await store.begin_rebuild(bucket, record.nonce)
-        claim = await records.objects.write(bucket, record, seen)
         records.forget(bucket)
+        claim = await records.objects.write(bucket, record, seen)
         if claim is None:
             raise RebuildFailed(
                 "another gateway has claimed the bucket at the same moment: one of the two has to give way"

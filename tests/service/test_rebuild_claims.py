@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gateway.core.errors import Reason
 from gateway.service.rebuild import Phase
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import Ruling
+from gateway.upstream.base import Capabilities
 from tests.service.rebuild_desk import ASSEMBLY_S, Trouble, close, put_fenced, rebuilds, rebuilt
 from tests.service.record_desk import LAPSE_S, PLAIN, gateway, record, superseded
-from tests.service.rig import BUCKET, Payload, refusal
+from tests.service.rig import BUCKET, DEAF, HONEST, JOB, Payload, refusal
 from tests.virtual_time import run
 
 
@@ -57,6 +60,27 @@ def test_what_the_gateway_before_raises_until_it_notices_is_found() -> None:
         assert await two.floor() == 35
         assert (await refusal(two.put(34, b"stale"))).reason is Reason.STALE_TOKEN
         await close(one, two)
+
+    run(main())
+
+
+@pytest.mark.parametrize("capabilities", [HONEST, DEAF], ids=["with-a-record", "without-one"])
+def test_from_the_claim_on_a_write_without_a_token_is_refused_too(capabilities: Capabilities) -> None:
+    """The bucket had been seen to be nobody's a moment before, so that such writes went on without a look."""
+
+    async def main() -> None:
+        upstream = Trouble(BUCKET)
+        one = await gateway(upstream, capabilities=capabilities)
+        assert (await one.put(0, b"free", PLAIN)).status == 200
+        put_fenced(upstream, JOB, "j", 34)
+        progress = rebuilds(one, capabilities).begin(BUCKET)
+        await asyncio.sleep(1)
+        assert progress.phase is Phase.WAITING
+        await superseded(one.put(0, b"b", PLAIN))
+        while not progress.over:
+            await asyncio.sleep(1)
+        assert (await one.put(0, b"c", PLAIN)).status == 200
+        await close(one)
 
     run(main())
 
