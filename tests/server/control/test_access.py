@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from gateway.server.control.access import Access
+from gateway.server.control.access import Access, ApiToken, may_use
 from gateway.server.control.problems import Problem
 from gateway.stores.values import Fence
 from tests.server.control.rig import (
@@ -47,6 +47,22 @@ async def test_only_the_bearer_scheme_counts(make: Make) -> None:
     for scheme, status in (("Basic", 401), ("Token", 401), ("bearer", 200), ("BEARER", 200)):
         answer = await listener.client.get("/v1/fences", headers={"Authorization": f"{scheme} {OPERATOR}"})
         assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("keys", "used"),
+    [
+        ((), []),
+        (("*",), ["a", "b", "ab", "a\nb", "object:a/b"]),
+        (("a", "b"), ["a", "b"]),
+        (("a*",), ["a", "ab", "a\nb"]),
+        (("object:a/*",), ["object:a/b"]),
+    ],
+)
+def test_which_keys_a_token_may_use(keys: tuple[str, ...], used: list[str]) -> None:
+    """Those that one of its patterns takes whole; without a pattern, none."""
+    token = ApiToken("secret", operator=False, keys=keys)
+    assert [key for key in ("a", "b", "ab", "a\nb", "object:a/b") if may_use(token, key)] == used
 
 
 def test_a_token_does_not_show_its_secret() -> None:
