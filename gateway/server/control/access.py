@@ -62,6 +62,11 @@ def may_use(caller: ApiToken | None, key: str) -> bool:
     return caller is None or _any_of(caller.keys).match(key) is not None
 
 
+def may_use_all(caller: ApiToken | None) -> bool:
+    """Whether the caller is limited to no keys."""
+    return caller is None or "*" in caller.keys
+
+
 @lru_cache
 def _any_of(patterns: tuple[str, ...]) -> Pattern[str]:
     """One for all: a queue's whole line is held against it. Of none it takes nothing."""

@@ -12,6 +12,7 @@ from aiohttp import web
 from pydantic import Field
 
 from gateway.clock import Clock
+from gateway.server.control.access import may_use_all
 from gateway.server.control.calls import Ask, Call, Media, Role
 from gateway.server.control.documents import DIGITS, Given, Shown, TokenShown
 from gateway.server.control.problems import Problem
@@ -124,7 +125,9 @@ class BucketCalls:
         return self._told(progress)
 
     async def backup(self, ask: Ask) -> web.StreamResponse:
-        """A consistent copy of the database, made while it is in use."""
+        """A consistent copy of the database, made while it is in use: of all keys, so for who may use them all."""
+        if not may_use_all(ask.caller):
+            raise Problem(403, "forbidden", "a backup holds all keys, and this API token is limited to some")
         if self._data is None:
             raise Problem(409, "no-backup", "this gateway keeps its database in memory")
         with TemporaryDirectory(prefix=".backup-", dir=self._data) as directory:

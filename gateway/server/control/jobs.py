@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core.job import MAX_PAYLOAD_BYTES, MAX_RESULT_BYTES, JobState, Output
 from gateway.core.keys import FencingKey
-from gateway.server.control.access import may_use
+from gateway.server.control.access import may_use, may_use_all
 from gateway.server.control.asked import IDEMPOTENCY_KEY, REQUEST_ID
 from gateway.server.control.calls import Answered, Ask, Call, Role
 from gateway.server.control.documents import KeyGiven
@@ -171,11 +171,10 @@ class JobCalls:
             ask.headers.get(IDEMPOTENCY_KEY.name),
             ask.headers.get(REQUEST_ID.name, ""),
         )
-        limited = ask.caller is not None and "*" not in ask.caller.keys
-        deliveries = await self._jobs.deliveries.receive(queue, wish, partial(may_use, ask.caller) if limited else None)
+        mine = None if may_use_all(ask.caller) else partial(may_use, ask.caller)
+        deliveries = await self._jobs.deliveries.receive(queue, wish, mine)
         # An idempotency key may have come from another caller before.
-        mine = [one for one in deliveries if may_use(ask.caller, one.lease.key)]
-        return Received(jobs=[self._delivery(ask, one) for one in mine])
+        return Received(jobs=[self._delivery(ask, one) for one in deliveries if may_use(ask.caller, one.lease.key)])
 
     def _delivery(self, ask: Ask, delivery: Delivery) -> DeliveryShown:
         job, lease = delivery.job, delivery.lease

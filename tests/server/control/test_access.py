@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from gateway.server.control.access import Access, ApiToken, may_use
+from gateway.server.control.access import Access, ApiToken, may_use, may_use_all
 from gateway.server.control.problems import Problem
 from gateway.stores.values import Fence
 from tests.server.control.rig import (
@@ -63,6 +63,7 @@ def test_which_keys_a_token_may_use(keys: tuple[str, ...], used: list[str]) -> N
     """Those that one of its patterns takes whole; without a pattern, none."""
     token = ApiToken("secret", operator=False, keys=keys)
     assert [key for key in ("a", "b", "ab", "a\nb", "object:a/b") if may_use(token, key)] == used
+    assert may_use_all(token) is (len(used) == 5)
 
 
 def test_a_token_does_not_show_its_secret() -> None:

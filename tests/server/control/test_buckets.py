@@ -57,6 +57,15 @@ async def test_operators_alone_rebuild_and_back_up() -> None:
         assert (await ask(rig, "POST", REBUILD, "operators"))[0] == 202
 
 
+async def test_a_backup_is_for_who_may_use_every_key() -> None:
+    """It holds all floors, jobs and histories: an operator who is limited to some keys is refused it."""
+    limited = ApiToken("limited", True, ("[!o]*", "?"))
+    async with running(api_tokens=(OPERATOR, limited)) as rig:
+        status, problem = await ask(rig, "GET", "/v1/backup", "limited")
+        assert (status, problem["reason"]) == (403, "forbidden")
+        assert (await ask(rig, "GET", "/v1/backup", "operators"))[1]["reason"] == "no-backup"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
