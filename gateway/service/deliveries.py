@@ -26,6 +26,7 @@ from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
 from gateway.service.repeats import Repeats
+from gateway.service.running import Running
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import Place
 from gateway.stores.values import Event, Granted, GrantWanted
@@ -75,12 +76,12 @@ class Deliveries:
         rules: QueueRules,
         *,
         queues: Queues,
-        running: dict[FencingKey, Job],
+        running: Running,
         max_waiting: int,
         doubt: Callable[[FencingKey], None],
     ) -> None:
-        """`running` holds what is delivered, by key; `max_waiting` bounds the workers that wait; `doubt` is told of a
-        job of which nobody knows whether the store has delivered it."""
+        """`max_waiting` bounds the workers that wait; `doubt` is told of a job of which nobody knows whether the store
+        has delivered it."""
         self._leases = leases
         self._store = store
         self._clock = clock
@@ -175,9 +176,7 @@ class Deliveries:
                 if fence.held.holder != wish.holder:
                     raise RepeatedReceive
                 held.append(job)
-                known = self._running.get(FencingKey(job.key))
-                if known is None or known.token < job.token:  # else it has been delivered again since
-                    self._running[FencingKey(job.key)] = job
+                self._running.note(job)
         return await self._told(held, wish) if held else []
 
     async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:
@@ -193,7 +192,8 @@ class Deliveries:
                 self._doubt(key)
                 raise
             if change.done and change.job is not None:
-                delivered = self._running[key] = change.job
+                delivered = change.job
+                self._running.note(delivered)
             elif change.job is None or change.job.state is not JobState.WAITING:
                 raise _NotWaiting
             return Granted(change.fence, change.fence.floor if change.done else 0)

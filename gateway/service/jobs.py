@@ -18,12 +18,13 @@ from gateway.clock import Clock
 from gateway.core.errors import FenceError, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
-from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.beside import Beside
+from gateway.service.delays import Delays
 from gateway.service.deliveries import Deliveries
 from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedSubmission
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import QueueRule, QueueRules, Queues
+from gateway.service.running import Running
 from gateway.service.turns import Turns
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.job_base import JobChange, Place, QueueLength
@@ -35,7 +36,6 @@ AGAIN_S = 1.0
 """After a store that could not do its part in what nobody waits for."""
 UNDELIVERED_S = 5.0
 """How long a job stands aside whose hand-over was still pending when nobody asked for it any more."""
-DUE_AT_ONCE = 1000
 READ_AT_ONCE = 1000
 JOB_EVENTS = ("submitted", "lapsed", "undelivered", "released", "failed", "dead", "reopened")
 """What is counted here."""
@@ -53,8 +53,8 @@ class Jobs:
         self._clock = clock
         self._rules = rules
         self._queues = Queues(store.jobs.waiting)
-        self._running: dict[FencingKey, Job] = {}
-        """What is delivered, by key, as far as its delivery has not run out."""
+        self._running = Running()
+        self._delays = Delays(store.jobs, clock, self._returned, self._queues.doubt)
         self.deliveries = Deliveries(
             leases,
             store,
@@ -67,10 +67,6 @@ class Jobs:
         )
         self._turns = Turns()
         self._beside = Beside()
-        self._due: asyncio.TimerHandle | None = None
-        self._due_at = 0.0
-        self._offset_s = 0.0
-        self._stopped = False
         self.counts: Counter[str] = Counter()
         """What has happened, of `JOB_EVENTS`."""
         leases.on_end.append(self._ended)
@@ -80,8 +76,6 @@ class Jobs:
     async def start(self) -> None:
         """What an earlier run has left running comes back when its time is over, or at once if it is held no more; what
         it has left delayed, in its time. Raises `StoreUnavailable`."""
-        # Steps of the wall clock during a run are not followed: a delay is as long as it was said to be.
-        self._offset_s = self._clock.wall() - self._clock.monotonic()
         after = ""
         while jobs := await self._store.jobs.running(after, READ_AT_ONCE):
             after = jobs[-1].key
@@ -90,19 +84,17 @@ class Jobs:
                     await self._look_after(job)
                 except TryAgain as error:
                     raise StoreUnavailable(error.message) from error
-        await self._look_for_due()
+        await self._delays.look()
 
     async def stop(self) -> None:
         """Nobody waits for a job any more, and nothing is looked after."""
         self.drain()
-        if self._due is not None:
-            self._due.cancel()
+        await self._delays.stop()
         await self._beside.stop()
         await self.deliveries.stop()
 
     def drain(self) -> None:
         """Workers that wait are told that there is nothing."""
-        self._stopped = True
         self._queues.dismiss()
 
     @property
@@ -140,7 +132,7 @@ class Jobs:
         key = FencingKey(new.key)
         new = replace(new, submitted_at=self._clock.wall())
         if delay_s:
-            new = replace(new, state=JobState.DELAYED, available_at=self._now() + delay_s)
+            new = replace(new, state=JobState.DELAYED, available_at=self._delays.now() + delay_s)
         change = await self._decided(key, self._store.jobs.submit(new))
         job = change.job
         assert job is not None, "a completed key has a job"
@@ -198,14 +190,14 @@ class Jobs:
         async with self._turns.of(key):
             change = await self._decided(key, self._store.jobs.renew(key, token))
             if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
-                self._running[key] = change.job
+                self._running.note(change.job)
                 # A slow store may have let it end again, before anybody knew that it ran.
                 self._beside.run(self._find_out(key))
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
-        `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`."""
-        at = self._now() + delay_s if delay_s else 0.0
+        `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`, `StoreUnavailable`."""
+        at = self._delays.now() + delay_s if delay_s else 0.0
         return await self._beside.to_its_end(
             self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
         )
@@ -219,7 +211,7 @@ class Jobs:
         async def call(queue: str | None) -> JobChange:
             policy = self._rules.policy(queue)
             return await self._store.jobs.fail(
-                key, token, policy, now=self._now(), error=error, retry=retry, delay_s=delay_s
+                key, token, policy, now=self._delays.now(), error=error, retry=retry, delay_s=delay_s
             )
 
         return await self._beside.to_its_end(self._give_up(key, token, "failed", call))
@@ -227,8 +219,7 @@ class Jobs:
     async def _give_up(
         self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
     ) -> Job:
-        running = self._running.get(key)
-        job = running if running is not None and running.token == token else await self._store.jobs.job(key)
+        job = self._running.of(key, token) or await self._store.jobs.job(key)
         change: JobChange | None = None
 
         async def seal() -> Fence:
@@ -247,8 +238,7 @@ class Jobs:
 
     async def _seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
         """A lease is given up: if a job runs under it, so is that, in the same transaction."""
-        running = self._running.get(key)
-        if running is None or running.token != token:
+        if self._running.of(key, token) is None:
             return await self._store.seal(key, token, event)
         change = await self._decided(key, self._store.jobs.release(key, token, request_id=event.request_id))
         if not change.done or change.job is None:
@@ -257,20 +247,14 @@ class Jobs:
         return change.fence
 
     def _given_up(self, key: FencingKey, token: Token, job: Job, how: str) -> None:
-        self._forget(key, token)
+        self._running.forget(key, token)
         self.counts[how] += 1
         self._returned(job)
         self.deliveries.free(key)
 
-    def _forget(self, key: FencingKey, token: int) -> None:
-        """That delivery is looked after no more. Another one may be by now."""
-        running = self._running.get(key)
-        if running is not None and running.token == token:
-            del self._running[key]
-
     def completed(self, key: FencingKey, token: Token) -> None:
         """The job is done, by whatever way."""
-        self._forget(key, token)
+        self._running.forget(key, token)
         self.deliveries.free(key)
 
     def sealed(self, key: FencingKey, token: Token) -> None:
@@ -320,11 +304,8 @@ class Jobs:
 
     def _ended(self, key: FencingKey, token: Token, how: EventKind) -> None:
         """A lease has ended that its holder has not given up."""
-        job = self._running.get(key)
-        if job is None or job.token != token:
-            return
-        del self._running[key]
-        self._beside.run(self._lapse(key, job, how))
+        if (job := self._running.forget(key, token)) is not None:
+            self._beside.run(self._lapse(key, job, how))
 
     async def _lapse(self, key: FencingKey, job: Job, how: EventKind) -> None:
         token = Token(job.token)
@@ -333,10 +314,10 @@ class Jobs:
                 async with self._turns.of(key):
                     lease = await self._leases.lease_of(key)
                     if lease is not None and lease.token == token and lease.expires_in_s > 0:
-                        self._running[key] = job  # its holder has been heard of meanwhile
+                        self._running.note(job)  # its holder has been heard of meanwhile
                         return
                     if how is EventKind.LAPSED:
-                        change = await self._store.jobs.undeliver(key, token, self._now() + UNDELIVERED_S)
+                        change = await self._store.jobs.undeliver(key, token, self._delays.now() + UNDELIVERED_S)
                     else:
                         change = await self._store.jobs.lapse(key, token, self._rules.policy(job.queue))
                 break
@@ -352,14 +333,12 @@ class Jobs:
     async def _look_after(self, job: Job) -> None:
         """The job runs: it comes back when its lease ends, at once if that is over. Raises `TryAgain`."""
         key = FencingKey(job.key)
-        known = self._running.get(key)
-        if known is not None and known.token > job.token:
+        if not self._running.note(job):
             return  # delivered again since the job was read
-        self._running[key] = job
         try:
             lease = await self._leases.lease_of(key)
         except BaseException:
-            self._forget(key, job.token)
+            self._running.forget(key, job.token)
             raise
         if lease is None or lease.token != job.token:
             self._ended(key, Token(job.token), EventKind.SEALED)
@@ -391,9 +370,9 @@ class Jobs:
             # Also where it is known to run: a repeated call may have said so whose lease could not be read.
             await self._look_after(job)
             return
-        self._forget(key, job.token)
+        self._running.forget(key, job.token)
         if job.state is JobState.DELAYED:
-            self._look_at(job.available_at)
+            self._delays.look_at(job.available_at)
 
     async def _decided(self, key: FencingKey, decision: Awaitable[JobChange]) -> JobChange:
         """What the store decides. Raises `StoreUnavailable`: then it is found out what it had decided by then."""
@@ -409,38 +388,7 @@ class Jobs:
         if job.state is JobState.WAITING:
             self._queues.add(job.queue, Place(-job.priority, job.serial, job.key))
         elif job.state is JobState.DELAYED:
-            self._look_at(job.available_at)
+            self._delays.look_at(job.available_at)
         elif job.state is JobState.DEAD:
             self.counts["dead"] += 1
             _log.warning("job-dead", fence_key=job.key, queue=job.queue, attempts=job.attempts, error=job.error)
-
-    def _look_at(self, at: float) -> None:
-        """Look for jobs whose delay is over, at that moment or earlier."""
-        if self._stopped or (self._due is not None and self._due_at <= at):
-            return
-        if self._due is not None:
-            self._due.cancel()
-        wait_s = max(at - self._now(), MIN_WAIT_S)
-        self._due_at = at
-        self._due = asyncio.get_running_loop().call_later(wait_s, self._look)
-
-    def _look(self) -> None:
-        self._due = None
-        self._beside.run(self._look_for_due())
-
-    async def _look_for_due(self) -> None:
-        try:
-            jobs = await self._store.jobs.due(self._now(), DUE_AT_ONCE)
-            for job in jobs:
-                self._returned(job)
-            at = await self._store.jobs.next_due()
-        except StoreUnavailable as error:
-            _log.warning("delayed-jobs-not-looked-for", reason=str(error))
-            self._queues.doubt()
-            at = self._now() + AGAIN_S
-        if at is not None:
-            self._look_at(at)
-
-    def _now(self) -> float:
-        """Seconds since the epoch, by a clock that makes no steps."""
-        return self._clock.monotonic() + self._offset_s
