@@ -45,6 +45,8 @@ MAX_REASON_CHARACTERS = 500
 CONTROLS = r"\u0000-\u001f\u007f-\u009f"
 NO_CONTROL = f"[^{CONTROLS}]"
 """A character for people: what goes into logs must not move their terminals."""
+_HAIR = 1e-6
+"""What a whole number of milliseconds may lack as a binary fraction, or as the difference of two clock readings."""
 _DIGITS = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0+)?", re.ASCII)
 
 
@@ -113,7 +115,7 @@ def moment(seconds: float) -> str | None:
 
 def seconds_in_json(seconds: float) -> float:
     """To the millisecond, and never more than there is."""
-    return floor(seconds * 1000) / 1000
+    return floor(seconds * 1000 + _HAIR) / 1000
 
 
 SecondsShown = Annotated[float, PlainSerializer(seconds_in_json)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import floor
 from typing import Annotated, Any, Self
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -31,8 +30,6 @@ from gateway.service.leases import LEASE_EVENTS, Lease, Leases
 
 MIN_TTL_S = 0.1
 MAX_HOLDER_CHARACTERS = 256
-_HAIR = 1e-6
-"""What the difference of two large numbers may lack."""
 
 HolderGiven = Annotated[
     str,
@@ -95,7 +92,7 @@ class LeaseShown(Shown):
             token=lease.token,
             holder=lease.holder,
             ttl_s=lease.ttl_s,
-            expires_in_s=floor(lease.expires_in_s * 1000 + _HAIR) / 1000,
+            expires_in_s=lease.expires_in_s,
         )
 
 
