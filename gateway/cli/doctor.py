@@ -25,7 +25,7 @@ from gateway.core.errors import FenceError
 from gateway.server.assemble import store_path, upstream_beside
 from gateway.server.tls import tls_faults
 from gateway.service.record import NoBucket, RecordObjects
-from gateway.service.records import fault_of, remedy
+from gateway.service.rulings import fault_of, remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
 from gateway.stores.values import Authority

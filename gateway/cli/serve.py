@@ -22,7 +22,7 @@ from gateway.config.values import split_listen
 from gateway.credentials_file import CredentialsFileError
 from gateway.server.app import Gateway
 from gateway.server.assemble import clients, file_faults, start_gateway
-from gateway.service.records import remedy
+from gateway.service.rulings import remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.tls import CertificateError

@@ -17,17 +17,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
-from gateway.core.names import RECORD_KEY
+from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
 from gateway.service.refusals import store_unavailable, unavailable
+from gateway.service.rulings import fault_of, not_seen, remedy, superseded
 from gateway.stores.base import Store, StoreUnavailable
-from gateway.stores.values import RESTORED, Authority, Ruling
 from gateway.upstream.base import CapabilitySource, Upstream
 
 LAPSE_S = 60.0
@@ -35,23 +34,10 @@ REFUSED_FOR_S = 1.0
 """So long a refused bucket is not looked at again, however many writes come."""
 TRIES = 3
 MAX_IDLE_BUCKETS = 4096
-_UNFINISHED = "the rebuild of its floors has not come to its end"
-_RESTORED = "this database has been restored, and does not know what happened since its backup was made"
 
 FencedBefore = Literal["auto", True, False]
 
 _log = structlog.get_logger(__name__)
-
-
-class Database(Protocol):
-    """What a database knows of itself and of buckets; a part of `Store`."""
-
-    @property
-    def authority(self) -> Authority: ...
-
-    async def knows_run(self, run: str) -> bool: ...
-
-    async def ruling(self, bucket: str) -> Ruling | None: ...
 
 
 class _Standing(Enum):
@@ -150,9 +136,9 @@ class Records:
             return
         bucket = self._buckets[name]
         if bucket.standing is _Standing.REFUSED:
-            raise _superseded(name, bucket.fault)
+            raise superseded(name, bucket.fault)
         if self._clock.monotonic() - bucket.looked_at >= self.lapse_s:
-            raise _not_seen(name, self.lapse_s)
+            raise not_seen(name, self.lapse_s)
 
     def _admits(self, bucket: _Bucket, token: bool, now: float) -> bool:
         """Whether a write may go on without a look. Raises `TryAgain` (Superseded)."""
@@ -160,7 +146,7 @@ class Records:
         if standing is _Standing.OURS or (standing is _Standing.FREE and not token):
             return age_s < self.lapse_s
         if standing is _Standing.REFUSED and age_s < REFUSED_FOR_S:
-            raise _superseded(bucket.name, bucket.fault)
+            raise superseded(bucket.name, bucket.fault)
         return False
 
     def _pin(self, name: str) -> _Bucket:
@@ -212,7 +198,7 @@ class Records:
             suffices = bucket.establishing or not establish
             await asyncio.shield(bucket.looking)
             if bucket.standing is _Standing.REFUSED:
-                raise _superseded(bucket.name, bucket.fault)
+                raise superseded(bucket.name, bucket.fault)
             if suffices and bucket.standing is not _Standing.UNKNOWN:  # as after `forget` at this very moment
                 return
 
@@ -245,14 +231,14 @@ class Records:
             bucket.lapse.cancel()
             bucket.lapse = None
         if bucket.standing is _Standing.REFUSED:
-            self.on_lapse(bucket.name, partial(_superseded, bucket.name, bucket.fault, sent=True))
+            self.on_lapse(bucket.name, partial(superseded, bucket.name, bucket.fault, sent=True))
         else:
             left_s = bucket.looked_at + self.lapse_s - self._clock.monotonic()
             bucket.lapse = asyncio.get_running_loop().call_later(left_s, self._lapsed, bucket)
 
     def _lapsed(self, bucket: _Bucket) -> None:
         bucket.lapse = None
-        self.on_lapse(bucket.name, partial(_not_seen, bucket.name, self.lapse_s, sent=True))
+        self.on_lapse(bucket.name, partial(not_seen, bucket.name, self.lapse_s, sent=True))
 
     async def _standing(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
         """How this database stands in a bucket, and what is wrong; None if the record has changed meanwhile."""
@@ -307,7 +293,7 @@ class Records:
     # --- the rest
 
     async def refusals(self) -> dict[str, str]:
-        """The buckets that are known to be refused, and why. Looks at nothing."""
+        """The buckets that are known to be refused, and why. Looks at no record. Raises `StoreUnavailable`."""
         refused = {b.name: b.fault for b in self._buckets.values() if b.standing is _Standing.REFUSED}
         for ruling in await self._store.rulings():
             if ruling.claim is not None and ruling.bucket not in refused:
@@ -359,57 +345,6 @@ class Records:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def fault_of(database: Database, name: str, seen: Seen | None, *, known_alone: bool) -> str:
-    """Why a bucket with that record is not the database's to serve; empty if it is, or may become so. `known_alone`:
-    nor is one without a record that it does not know. Raises `StoreUnavailable`."""
-    if seen is not None:
-        return await _fault_of_record(database, seen)
-    ruling = await database.ruling(name)
-    if ruling is not None and ruling.claim is not None:
-        return _RESTORED if ruling.claim == RESTORED else _UNFINISHED
-    if ruling is None and known_alone:
-        return "[store] fenced_before = true, and this database has not rebuilt the bucket's floors yet"
-    return ""
-
-
-async def _fault_of_record(database: Database, seen: Seen) -> str:
-    authority, record = database.authority, seen.record
-    if record is None:
-        return f"the bucket's record, {RECORD_KEY}, cannot be read: {seen.why}"
-    if record.database != authority.database:
-        doing = "is being taken over by" if record.rebuilding else "belongs to"
-        return f"the bucket {doing} {record.owner}; this gateway has database {authority.database[:8]}"
-    if record.generation > authority.generation or not await database.knows_run(record.run):
-        return f"this database is an older copy of the one that rules the bucket ({record.owner})"
-    return _UNFINISHED if record.rebuilding else ""
-
-
-def remedy(bucket: str) -> str:
-    """What an operator does about a bucket that is refused."""
-    return f"fencing-gateway fence rebuild --bucket {bucket}"
-
-
-def _not_seen(bucket: str, for_s: float, *, sent: bool = False) -> TryAgain:
-    return _superseded(bucket, f"its record has not been seen for {for_s:g} s", known=False, sent=sent)
-
-
-def _superseded(bucket: str, fault: str, *, known: bool = True, sent: bool = False) -> TryAgain:
-    """`known`: another has the bucket for sure. `sent`: the write is past its commit point."""
-    effect = " This write had been sent: it may have been applied, or still be." if sent else ""
-    advice = (
-        "Send the request to the gateway that rules the bucket. If this one is to take it over, its operator runs: "
-        f"{remedy(bucket)}"
-        if known
-        else "Send the request again."
-    )
-    return TryAgain(
-        Reason.SUPERSEDED,
-        f"This gateway lets no fenced write into bucket {bucket}: {fault}.{effect} {advice}",
-        outcome=Outcome.UNKNOWN if sent else Outcome.NOT_APPLIED,
-        retry_after_s=5 if known else 1,
-    )
 
 
 def _heard(task: asyncio.Task[None]) -> None:

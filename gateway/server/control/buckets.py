@@ -17,7 +17,8 @@ from gateway.server.control.calls import Ask, Call, Media, Role
 from gateway.server.control.documents import DIGITS, Given, Shown, TokenShown
 from gateway.server.control.problems import Problem
 from gateway.service.rebuild import Progress, Rebuilds
-from gateway.service.records import Records, remedy
+from gateway.service.records import Records
+from gateway.service.rulings import remedy
 from gateway.stores.base import Store
 
 MAX_WAIT_S = 30
