@@ -37,11 +37,15 @@ T = TypeVar("T")
 class ControlClient:
     """The control API at `url`; an https:// one must satisfy `tls`. Every call raises `Refused` or `Unreachable`."""
 
-    def __init__(self, url: str, api_token: str | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, url: str, api_token: str | None, tls: ssl.SSLContext | None, ca_bundle: Path | None = None
+    ) -> None:
+        """`ca_bundle` is the file that `tls` was made of, if it was."""
         self._api_token = api_token or ""
         self._tls = tls
         self.engine = Engine(url, self._api_token, tls, None, 0.0, None)
         self.url = self.engine.transport.url
+        self._ca_bundle = ca_bundle
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +58,11 @@ class ControlClient:
         return SyncGatewayClient(
             self.url, api_token=self._api_token, tls=self._tls, holder=holder, patience_s=patience_s
         )
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which another program finds the same gateway, and believes it; its API token apart."""
+        authorities = {} if self._ca_bundle is None else {CA_VARIABLE: str(self._ca_bundle.absolute())}
+        return {URL_VARIABLE: self.url, **authorities}
 
     def fence(self, key: str) -> Json:
         return self.ask("GET", fence_path(key))
@@ -178,7 +187,7 @@ def control_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def control_command(command: Callable[..., None]) -> Callable[..., None]:
-    """`connected`, with `--json`, as `as_json`: what is refused is then printed as JSON, too."""
+    """`connected`, with `--json`, as `as_json`: what the gateway says instead of an answer is then printed, too."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(connected(command))
 
 
@@ -198,18 +207,22 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         try:
             with client:
                 command(client=client, **arguments)
-        except Refused as refused:
-            if arguments.get("as_json"):
-                print_json(refused.problem)
-            fail(printable(str(refused)), USAGE if refused.reason in MISUSED else REFUSED)
-        except Unreachable as unreachable:
-            fail(printable(str(unreachable)), UNREACHABLE)
+        except (Refused, Unreachable) as error:
+            if arguments.get("as_json") and error.problem:
+                print_json(error.problem)
+            fail(printable(str(error)), _status_of(error))
         except OSError as error:
             if error.errno == errno.EPIPE:  # click's to deal with
                 raise
             fail(printable(str(error)), REFUSED)
 
     return control_options(config_options(run))
+
+
+def _status_of(error: Refused | Unreachable) -> int:
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    return USAGE if error.reason in MISUSED else REFUSED
 
 
 def _check_text(name: str, value: object) -> None:
@@ -219,7 +232,7 @@ def _check_text(name: str, value: object) -> None:
     for word in words:
         if isinstance(word, str) and not word.isascii() and word != word.encode("utf-8", "replace").decode():
             fail(printable(f"{word!r} is no UTF-8"))
-    if value == "" and name in ("key", "queue"):
+    if value == "" and name in ("key", "queue", "bucket"):
         fail(f"the {name} is empty")
 
 
@@ -230,7 +243,8 @@ def configured_client(url: str | None, ca_bundle: Path | None, settings: Setting
     if address is None:
         return None
     own = None if url else settings.control.tls_cert
-    return ControlClient(address, _api_token(), _trust(ca_bundle, own) if address.startswith("https:") else None)
+    tls = _trust(ca_bundle, own) if address.startswith("https:") else None
+    return ControlClient(address, _api_token(), tls, ca_bundle)
 
 
 def _trust(ca_bundle: Path | None, own: Path | None) -> ssl.SSLContext:

@@ -10,13 +10,14 @@ from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.job_work import work
-from gateway.cli.lease import LONGEST_WAIT, caller
+from gateway.cli.lease import LONGEST_WAIT, caller, repeat_option
 from gateway.cli.run import check_outputs, json_or_text, result_of
 from gateway.cli.settings import Seconds
 from gateway.cli.show import json_line, moment, print_facts, print_json, printable
 from gateway.cli.table import print_table
 from gateway.client.calls import job_path, output_of, queue_path
 from gateway.clock import SystemClock
+from gateway.core.job import MAX_PRIORITY
 
 STYLE_OF_STATE = {"completed": "green", "running": "cyan", "dead": "red", "delayed": "yellow"}
 STATES = ("waiting", "delayed", "running", "completed", "dead")
@@ -35,10 +36,16 @@ job.add_command(work)
 @click.argument("queue")
 @click.argument("key")
 @click.argument("payload", required=False)
-@click.option("--priority", type=int, default=0, show_default=True, help="The highest is delivered first.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
+    default=0,
+    show_default=True,
+    help="The highest is delivered first.",
+)
 @click.option("--delay", "delay_s", type=Seconds(min=0), default=0.0, help="Not to be delivered for so many seconds.")
 @click.option("--new", is_flag=True, help="Refuse a key that has a job already.")
-@click.option("--idempotency-key", help="Repeated with the same one, the command is no second submission.")
+@repeat_option("the command is no second submission.")
 @control_command
 def submit(
     client: ControlClient,

@@ -38,7 +38,9 @@ _WORD = re.compile(r"\{(payload|key|token)\}")
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--queue", required=True, help="The queue to take jobs from.")
-@click.option("-n", "--jobs", "count", type=click.IntRange(1, 1000), default=1, show_default=True, help="At a time.")
+@click.option(
+    "-n", "--jobs", "count", type=click.IntRange(1, 1000), default=1, show_default=True, help="So many at a time."
+)
 @click.option(
     "--visibility",
     "visibility_s",
@@ -69,7 +71,7 @@ def work(
     require_process_groups()
     grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
     with client.worker(holder, patience_s) as worker:
-        task = Task(command, grace_s, lambda job: environment_of(job, client.url, endpoint, os.environ))
+        task = Task(command, grace_s, lambda job: environment_of(job, client.variables(), endpoint, os.environ))
         try:
             asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
         except OSError as error:

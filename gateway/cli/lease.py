@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Callable
 
 import click
 
@@ -24,6 +26,23 @@ def caller() -> str:
     return f"{socket.gethostname()}:{os.getppid()}"
 
 
+class RepeatKey(click.ParamType[str]):
+    """What the header `Idempotency-Key` can hold (docs/api.md). An empty one is a script's fault: it would repeat
+    nothing."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"[!-~]{1,255}", value):
+            self.fail("1 to 255 visible characters of ASCII are wanted", param, ctx)
+        return value
+
+
+def repeat_option(told: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`--idempotency-key`, as `idempotency_key`, for what must not be done twice."""
+    return click.option("--idempotency-key", type=RepeatKey(), help=f"Repeated with the same one, {told}")
+
+
 @click.group(cls=Group)
 def lease() -> None:
     """Acquire, renew, give back and look at leases."""
@@ -31,10 +50,17 @@ def lease() -> None:
 
 @lease.command()
 @click.argument("key")
-@click.option("--ttl", "ttl_s", type=Seconds(min=0.1), default=30.0, show_default=True, help="In seconds.")
+@click.option(
+    "--ttl",
+    "ttl_s",
+    type=Seconds(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds until the lease runs out, unless it is renewed.",
+)
 @click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, help=LONGEST_WAIT)
 @click.option("--holder", help="Who others are told holds it; by default this host and process.")
-@click.option("--idempotency-key", help="Repeated with the same one, the command is given the same lease.")
+@repeat_option("the command is given the same lease.")
 @control_command
 def acquire(
     client: ControlClient,

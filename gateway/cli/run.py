@@ -25,13 +25,12 @@ from gateway.client.calls import output_of
 from gateway.client.engine import PATIENCE_S
 from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded
-from gateway.variables import URL_VARIABLE
+from gateway.core.job import MAX_RESULT_BYTES
 
 OUTPUT_VARIABLE = "FENCING_OUTPUT"
 DEFAULT_REGION = "us-east-1"
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
 """Of AWS's SDKs and tools; the last one is s5cmd's."""
-MAX_RESULT_BYTES = 65536
 GRACE_OF_TERM = 0.25
 """A grace that is longer than this part of the lease would end the command between two heartbeats."""
 
@@ -44,7 +43,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--endpoint",
-            envvar=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+            envvar=ENDPOINT_VARIABLES,
             show_envvar=True,
             help="The S3 endpoint for the command's environment, if not the one that the gateway names.",
         ),
@@ -73,7 +72,12 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--key", required=True, help="The fence key to hold a lease on.")
 @click.option(
-    "--ttl", "ttl_s", type=Seconds(min=0.5), default=30.0, show_default=True, help="Of the lease, in seconds."
+    "--ttl",
+    "ttl_s",
+    type=Seconds(min=0.5),
+    default=30.0,
+    show_default=True,
+    help="Seconds until the lease runs out, if the gateway hears of nobody any more.",
 )
 @click.option(
     "--wait",
@@ -93,7 +97,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--result",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that holds the job's result, as JSON, when the command has ended; else it is text.",
+    help="A file with the job's result, read when the command has ended: JSON if it is any, else text.",
 )
 @worker_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -124,7 +128,7 @@ def run(
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
     terminal = Terminal.of_stdin()
     with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
-        environ = environment_of(lease, client.url, endpoint, os.environ)
+        environ = environment_of(lease, client.variables(), endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
             lease.complete(result_of(result), outputs)
@@ -175,10 +179,12 @@ def judge(ward: Ward, lease: Guarded) -> None:
         raise LeaseLost(f"the lease of {lease.key!r} could not be renewed in time, so the command was ended")
 
 
-def environment_of(lease: Guarded, url: str, endpoint: str | None, base: Mapping[str, str]) -> dict[str, str]:
-    """What the program finds in its environment."""
+def environment_of(
+    lease: Guarded, gateway: Mapping[str, str], endpoint: str | None, base: Mapping[str, str]
+) -> dict[str, str]:
+    """What the program finds in its environment; `gateway` is how it finds that."""
     environ = {name: value for name, value in base.items() if name not in _TAKEN_OUT}
-    environ |= {KEY_VARIABLE: lease.key, TOKEN_VARIABLE: str(lease.token), URL_VARIABLE: url}
+    environ |= {**gateway, KEY_VARIABLE: lease.key, TOKEN_VARIABLE: str(lease.token)}
     if lease.output is not None:
         environ[OUTPUT_VARIABLE] = lease.output
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
@@ -220,7 +226,7 @@ def result_of(file: Path | None) -> object:
 def json_or_text(text: str) -> orjson.Fragment | str:
     """JSON, to be sent as it was written; else the text."""
     try:
-        json.loads(text, parse_constant=_none_such)
+        json.loads(text, parse_constant=_none_such, parse_int=str)  # of whatever length
     except ValueError:
         return text
     except RecursionError:

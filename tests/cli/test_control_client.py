@@ -6,6 +6,8 @@ import json
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,14 @@ def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp
         ("lease", "list", "--prefix", "\udcff"),
         ("lease", "list", "--url", "http://127.0.0.1:99999"),
         ("lease", "list", "--url", "http://127.0.0.1:port"),
+        ("lease", "list", "--url", "http://a..b:8081"),
+        ("lease", "acquire", "job", "--idempotency-key", ""),
+        ("lease", "acquire", "job", "--idempotency-key", "a\nb"),
+        ("lease", "acquire", "job", "--idempotency-key", "ü"),
+        ("lease", "acquire", "job", "--idempotency-key", "a" * 256),
+        ("job", "submit", "queue", "job", "--idempotency-key", ""),
+        ("job", "submit", "queue", "job", "--priority", "9" * 30),
+        ("fence", "rebuild", "--bucket", ""),
         ("job", "submit", "queue", "job", "\udcff"),
         ("job", "submit", "", "job"),
         ("job", "complete", "job", "1", "--output", "bucket/\udcff"),
@@ -77,8 +87,8 @@ def test_the_api_token_comes_from_the_environment(store_server: StoreServer, tmp
     ],
 )
 def test_words_that_no_call_can_say(arguments: tuple[str, ...]) -> None:
-    """Bytes that are no UTF-8, names of nothing, times that are no numbers, ports that are none: status 2, a line that
-    says so, and nothing has been asked."""
+    """Bytes that are no UTF-8, names of nothing, times that are no numbers, hosts and ports that are none, what no
+    header or number can hold: status 2, a line that says so, and nothing has been asked."""
     result = command(*arguments, FENCING_GATEWAY_URL="http://127.0.0.1:1")
     assert result.exit_code == 2, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -115,6 +125,24 @@ def test_a_full_disk_that_the_output_goes_to(gateway: GatewayProcess) -> None:
 
 
 # --- where
+
+
+@contextmanager
+def answering(data: bytes) -> Iterator[str]:
+    """The address of somebody who says just that to its first request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def once() -> None:
+            connection, _ = listener.accept()
+            listener.close()  # aiohttp sends once more what may be sent twice
+            with connection:
+                connection.recv(65536)
+                connection.sendall(data)
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(5)
 
 
 def test_without_url_the_configuration_says_where(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
@@ -172,17 +200,16 @@ def test_nobody_there_is_status_3(arguments: tuple[str, ...]) -> None:
 )
 def test_something_else_there_is_status_3(answer: bytes) -> None:
     """What answers like no gateway is told as such; a redirect is not followed."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def once() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=once)
-        thread.start()
-        result = command("fence", "list", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}")
-        thread.join(5)
+    with answering(answer) as url:
+        result = command("fence", "list", "--url", url)
     assert result.exit_code == 3, result.output
     assert "Traceback" not in result.output
+
+
+def test_a_gateway_that_cannot_now_tells_scripts_why() -> None:
+    """Status 3, and with `--json` what it has answered: one that drains, or a hand-over that is pending."""
+    body = b'{"status":"unavailable","reason":"draining"}'
+    with answering(b"HTTP/1.1 503 Later\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)) as url:
+        result = command("status", "--json", "--url", url)
+    assert (result.exit_code, json.loads(result.stdout)) == (3, json.loads(body))
+    assert "draining" in result.stderr

@@ -108,8 +108,9 @@ def test_numbers_are_sent_and_shown_as_they_are(gateway: GatewayProcess, key: st
     """Long ones too, in payload and result, for people and for scripts; what no double can be is refused, and not taken
     for a text."""
     ids = "[123456789012345678901234567890,-9223372036854775809]"
-    refused = gateway.ask("job", "submit", queue, key, "1e400")
-    assert (refused.exit_code, "as a string" in refused.stderr) == (2, True)
+    for beyond in ("1e400", f'{{"n": {"9" * 5000}}}'):
+        refused = gateway.ask("job", "submit", queue, key, beyond)
+        assert (refused.exit_code, "as a string" in refused.stderr) == (2, True)
     assert asked(gateway, "job", "submit", queue, key, ids)["payload"] == json.loads(ids)
     assert ids in told(gateway, "job", "list", "--queue", queue)
     assert ids in told(gateway, "job", "receive", queue)

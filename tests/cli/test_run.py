@@ -67,6 +67,14 @@ def test_what_the_command_finds(gateway: GatewayProcess, key: str) -> None:
     assert job(gateway, key)["state"] == "completed"
 
 
+def test_an_endpoint_that_is_set_already_stays(gateway: GatewayProcess, key: str) -> None:
+    """Whichever variable says it, s5cmd's own too: SDKs and tools find the same one."""
+    named = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
+    done = run(gateway, "run", "--key", key, "--", "env", "-0", S3_ENDPOINT_URL="http://here:9000")
+    found = dict(one.split("=", 1) for one in done.stdout.split("\0") if one)
+    assert [found[name] for name in named] == ["http://here:9000"] * 3, done.stderr
+
+
 def test_an_sdk_that_knows_of_nothing_writes_fenced(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """boto3 as anybody uses it, with no change: its object bears key and token, and is verified as the job's output."""
     named = ("--output", f"{bucket}/out")

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, SSLError
 
 from tests.authority import Authority, Pair
 from tests.conftest import REGION, StoreServer
-from tests.gateway_process import BOUND_S, GatewayProcess, before, command, environment, serve
+from tests.gateway_process import BOUND_S, ROOT, GatewayProcess, before, command, environment, serve
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +147,39 @@ def test_commands_believe_the_authority_that_is_named(gateway: GatewayProcess, a
         FENCING_GATEWAY_CA_BUNDLE=str(authority.file),
     )  # fmt: skip
     assert (name.exit_code, "is for another name" in name.stderr) == (3, True)
+
+
+def test_what_runs_under_a_lease_believes_whom_its_command_was_told_to(
+    gateway: GatewayProcess, authority: Authority, tmp_path: Path
+) -> None:
+    """It finds the gateway without further ado, wherever it goes: `--url` and `--ca-bundle` become variables."""
+    named = ("--url", gateway.control_url, "--ca-bundle", os.path.relpath(authority.file))
+    shows = (sys.executable, "-m", "gateway", "fence", "show", "film")
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "gateway",
+            "run",
+            "--key",
+            "film",
+            *named,
+            "--",
+            "sh",
+            "-c",
+            'cd / && "$@"',
+            "-",
+            *shows,
+        ],
+        env=environment(PYTHONPATH=str(ROOT)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "Held by" in told.stdout
 
 
 @pytest.mark.parametrize("asked", [("status",), ("fence", "list")])
