@@ -6,7 +6,6 @@ All decisions are `gateway.core.gate`'s. Here they meet the store, the clock and
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,12 +16,12 @@ import structlog
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, TryAgain
 from gateway.core.gate import Admission, Gate, Send
-from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits, stand_in_of
+from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import Phase
 from gateway.service.alarms import MIN_WAIT_S
 from gateway.service.earlier_run import EarlierRun
+from gateway.service.gates import Gates, stored
 from gateway.service.passages import LiveGate, Passage
-from gateway.service.refusals import store_unavailable
 from gateway.service.waits import (
     MOST_SENDS_TOLD,
     PendingHandOver,
@@ -31,19 +30,18 @@ from gateway.service.waits import (
     completion_pending,
     handover_pending,
 )
-from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.base import Store
 from gateway.stores.values import Event, EventKind, Fence, Granted
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-MAX_IDLE_GATES = 65536
 MOST_READS = 8
 """How often a state is read again that others have changed meanwhile."""
 
 
 class Fences:
-    """All gates of one gateway."""
+    """What happens at the gates of one gateway."""
 
     def __init__(self, store: Store, clock: Clock, timing: Timing) -> None:
         self.store = store
@@ -52,8 +50,9 @@ class Fences:
         self.earlier_run = EarlierRun(clock, timing)
         self.settled_by_timeout = 0
         self.settled_by_operator = 0
-        self._live: OrderedDict[FencingKey, LiveGate] = OrderedDict()
-        self._loading: dict[FencingKey, asyncio.Task[Fence]] = {}
+        self.gates = Gates(store, clock, self.earlier_run)
+        self.unpin = self.gates.unpin
+        """Called by whoever has been answered by `admit`, once his work at the gate is done."""
         self.before_commit: Callable[[str], None] = lambda bucket: None
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
@@ -77,9 +76,7 @@ class Fences:
         until `unpin`. `cause` goes into the key's history; `wait_s` bounds the wait for a hand-over in place of
         `handover_wait_s`; `issued`: an operator vouches for the token. Raises `Refused`, `Malformed` (TokenNotIssued,
         TokenJump), or `TryAgain` (HandoverPending, StoreUnavailable)."""
-        live = self._live.get(key)
-        if live is None:
-            live = await self._load(key)
+        live = await self.gates.of(key)
         live.pins += 1
         try:
             admission = live.gate.admit(token, limits, issued=issued)
@@ -92,11 +89,6 @@ class Fences:
             raise
         return live
 
-    def unpin(self, live: LiveGate) -> None:
-        live.pins -= 1
-        if len(self._live) > MAX_IDLE_GATES:
-            self._forget_idle()
-
     async def learn(self, live: LiveGate, token: int, cause: str, request_id: str) -> None:
         """An object bears a higher token than the floor: raise the floor to it, durably. Raises `TryAgain`."""
         await self._raise(live, Token(token), cause, request_id)
@@ -104,7 +96,7 @@ class Fences:
     async def found(self, key: FencingKey, token: Token, cause: str) -> int:
         """An object bears `token`: the floor is at least that from now on, durably; nothing is waited for. Answers the
         floor of before. Raises `TryAgain` (StoreUnavailable)."""
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         live.pins += 1
         try:
             floor = live.gate.floor
@@ -121,7 +113,7 @@ class Fences:
 
     async def end(self, key: FencingKey, token: Token, call: Callable[[], Awaitable[Fence]]) -> Fence:
         """The same where `call` is what has the store seal it, together with whatever belongs to that."""
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         live.gate.refuse_overtaken(token)
         live.pins += 1
         # Shielded, like all that follows: a caller that goes away must not leave the gate behind the store.
@@ -140,7 +132,7 @@ class Fences:
     async def closed(self, key: FencingKey, token: Token) -> AsyncIterator[None]:
         """Inside, no send of `token` passes its commit point, and nothing that has been sent can still take effect
         (R3). Raises `Refused` where it holds the key no more, `TryAgain` (HandoverPending, StoreUnavailable)."""
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         live.gate.close(token)
         live.pins += 1
         try:
@@ -167,7 +159,7 @@ class Fences:
     async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
         """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,
         but by `admit`. Raises `TryAgain` (StoreUnavailable). The caller sees to it that it is not cancelled."""
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         live.pins += 1
         try:
             granted = await self._decided(live, call())
@@ -189,20 +181,20 @@ class Fences:
 
     async def state(self, key: FencingKey) -> Fence:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
-        return await self._up_to_date(await self._fence(key))
+        return await self._up_to_date(await self.gates.fence(key))
 
     async def _up_to_date(self, fence: Fence) -> Fence:
         """The state of a key as it is now; `fence` may have been read before what has been committed since."""
         key = FencingKey(fence.key)
         for _ in range(MOST_READS):
-            live = self._live.get(key)
+            live = self.gates.get(key)
             if live is None:
                 return fence
             gate = live.gate
             if (fence.floor, fence.sealed_token) >= (gate.floor, gate.sealed_token):
                 self._catch_up(live, fence)
                 return replace(fence, completed_floor=gate.completed_floor)
-            fence = await self._fence(key)
+            fence = await self.gates.fence(key)
         return fence
 
     def _catch_up(self, live: LiveGate, fence: Fence) -> None:
@@ -219,7 +211,7 @@ class Fences:
     async def ended_below(self, key: FencingKey) -> int | None:
         """Tokens below this have been overtaken or sealed, and nothing of theirs can land any more; None while the
         hand-over to the floor is not complete, or what a sealed token has sent is not settled. Raises `TryAgain`."""
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         gate, now = live.gate, self.clock.monotonic()
         self._expire(live)
         if gate.completed_floor < gate.floor:
@@ -238,16 +230,16 @@ class Fences:
     def unsettled(self, key: FencingKey | None = None) -> list[UnsettledSend]:
         """The sends that may still land, of one key or of all."""
         now = self.clock.monotonic()
-        gates = self._live.values() if key is None else filter(None, [self._live.get(key)])
+        gates = self.gates if key is None else filter(None, [self.gates.get(key)])
         return [live.passages[send].describe(now) for live in gates for send in live.gate.unsettled()]
 
     def pending(self) -> list[PendingHandOver]:
         """The hand-overs that have been asked for and that something lower holds up."""
-        return list(filter(None, map(self._pending, list(self._live.values()))))
+        return list(filter(None, map(self._pending, list(self.gates))))
 
     async def pending_of(self, key: FencingKey) -> PendingHandOver | None:
         """What holds up the hand-over of a key to its floor; None if nothing does. Raises `TryAgain`."""
-        return self._pending(self._live.get(key) or await self._load(key))
+        return self._pending(await self.gates.of(key))
 
     def _pending(self, live: LiveGate) -> PendingHandOver | None:
         gate, now = live.gate, self.clock.monotonic()
@@ -267,7 +259,7 @@ class Fences:
     async def settle(self, key: FencingKey, token: Token | None, reason: str) -> list[UnsettledSend]:
         """Settle, on an operator's word, what of `key` (and of `token`, if it is named) is in doubt; answers that. It
         is recorded durably before it takes effect. Raises `StoreUnavailable`."""
-        live = self._live.get(key)
+        live = self.gates.get(key)
         if live is None:
             return []
         now = self.clock.monotonic()
@@ -295,7 +287,7 @@ class Fences:
     def cut_off(self, bucket: str, error: Callable[[], TryAgain]) -> None:
         """Reset the connections of all that is past its commit point in a bucket: it is in doubt from now on, and each
         client is told `error`."""
-        for live in self._live.values():
+        for live in self.gates:
             for passage in live.passages.values():
                 if passage.bucket == bucket:
                     passage.cut_off(error())
@@ -327,27 +319,6 @@ class Fences:
 
     def _event(self, live: LiveGate, kind: EventKind, send: UnsettledSend, why: str = "") -> Event:
         return Event(live.gate.key, kind, send.token, live.gate.floor, send.place + why, send.request_id)
-
-    async def _load(self, key: FencingKey) -> LiveGate:
-        # One load at a time for a key: two could leave a writer with a gate that is not the one in the table.
-        task = self._loading.get(key)
-        if task is None:
-            task = self._loading[key] = asyncio.create_task(self._fence(key))
-            task.add_done_callback(lambda done: self._loaded(key, done))
-        fence = await asyncio.shield(task)
-        live = self._live.get(key)
-        if live is None:
-            until = self.earlier_run.until(key)
-            gate = Gate(
-                key, fence.floor, fence.completed_floor, fence.sealed_token, until, granted_token=fence.granted_token
-            )
-            live = self._live[key] = LiveGate(gate, self.clock.monotonic())
-        return live
-
-    def _loaded(self, key: FencingKey, task: asyncio.Task[Fence]) -> None:
-        self._loading.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told; nobody may have
 
     async def _raise(
         self, live: LiveGate, token: Token, cause: str, request_id: str, kind: EventKind = EventKind.RAISED
@@ -409,39 +380,14 @@ class Fences:
         self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
         _log.info("handed-over", fence_key=live.gate.key, token=token, waited_s=round(waited_s, 3))
 
-    async def _fence(self, key: FencingKey) -> Fence:
-        fence = await self._stored(self.store.fence(key))
-        if (stand_in := stand_in_of(key)) is None:
-            return fence
-        # A rebuild may have found the token of this key where only the key's hash stood.
-        found = await self._stored(self.store.fence(stand_in))
-        if found.floor <= fence.floor:
-            return fence
-        event = Event(key, EventKind.FOUND, found.floor, fence.floor, "by the hash of the key")
-        return await self._stored(self.store.raise_floor(key, found.floor, event))
-
     async def _decided(self, live: LiveGate, call: Awaitable[T]) -> T:
         """What the store decides. Where it fails it may have decided all the same: whoever looks at the state of the
         key next finds out, and that is not left to chance."""
         try:
-            return await self._stored(call)
+            return await stored(call)
         except FenceError:
             self.on_progress(live.gate.key)
             raise
-
-    async def _stored(self, call: Awaitable[T]) -> T:
-        try:
-            return await call
-        except StoreUnavailable as error:
-            raise store_unavailable(error) from error
-
-    def _forget_idle(self) -> None:
-        for _ in range(8):
-            key, live = self._live.popitem(last=False)
-            if live.pins or not live.gate.idle:
-                self._live[key] = live
-            elif len(self._live) <= MAX_IDLE_GATES:
-                return
 
 
 def _told(live: LiveGate, send: UnsettledSend) -> dict[str, object]:

@@ -231,7 +231,7 @@ class World:
         assert not any(gateway.handler.running_of.values())
         assert not gateway._progress._bodies
         assert gateway.fences.unsettled() == []
-        assert all(not live.pins and not live.passages for live in gateway.fences._live.values()), "a gate is pinned"
+        assert all(not live.pins and not live.passages for live in gateway.fences.gates), "a gate is pinned"
         assert all(entry.idle for entry in gateway.writes.objects._entries.values()), "an object is pinned"
         events = [json.loads(line)["event"] for line in self.log.getvalue().splitlines()]
         assert set(events) <= {"request"}, events
@@ -239,7 +239,7 @@ class World:
             for key, stored in objects.items():
                 shown = tuple(sorted((n, v) for n, v in stored.metadata if n != "x-amz-meta-fencing-nonce"))
                 self.outcome.stored[f"{bucket}/{key}"] = (stored.data, stored.etag, shown)
-        for live in gateway.fences._live.values():
+        for live in gateway.fences.gates:
             self.outcome.floors[live.gate.key] = live.gate.floor
         await self.gateway._progress.stop()
         return self.outcome

@@ -428,7 +428,7 @@ class Beside:
     # --- both have come to the same
 
     def _compare(self) -> None:
-        w, live = self.w, self.service.fences._live.get(FencingKey(KEY))
+        w, live = self.w, self.service.fences.gates.get(FencingKey(KEY))
         gate = w.gates[0]
         if live is not None:
             real = live.gate

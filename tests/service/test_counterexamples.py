@@ -129,7 +129,7 @@ def completes_settle_each_other(off: pytest.MonkeyPatch) -> None:
     completed = Uploads._completed
 
     async def settling(self: Uploads, upload, result, etag):
-        for passage in list(self._fences._live[upload.fence_key].passages.values()):
+        for passage in list((await self._fences.gates.of(FencingKey(upload.fence_key))).passages.values()):
             passage.nonce_seen()
         return await completed(self, upload, result, etag)
 

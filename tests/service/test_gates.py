@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Outcome, Reason
+from gateway.core.keys import FencingKey
 from gateway.core.write import IllegalTransition
-from gateway.service import fences
+from gateway.service import gates
 from gateway.service.passages import Passage
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
@@ -93,7 +94,7 @@ def test_overtaken_and_ended_at_once_a_task_ends() -> None:
         stuck = Payload(length=100)
         writing = asyncio.create_task(r.put(33, stuck))
         await stuck.wanted.wait()
-        live = r.fences._live["j"]
+        live = await r.fences.gates.of(FencingKey("j"))
         live.cancel_overtaken(live.gate.raised(34))
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -103,7 +104,7 @@ def test_overtaken_and_ended_at_once_a_task_ends() -> None:
 
 
 async def _staged(r, token: int) -> Passage:
-    live = await r.fences._load("j")
+    live = await r.fences.gates.of(FencingKey("j"))
     return Passage(r.fences, live, r.writes.objects.pin("bkt", JOB), token, assembles=False, request_id="request")
 
 
@@ -153,7 +154,7 @@ def test_writers_that_meet_at_an_unknown_key_meet_at_one_gate() -> None:
         results = await asyncio.gather(old, new, return_exceptions=True)
         assert results[0].reason is Reason.STALE_TOKEN or len(r.upstream.sent) == 2
         assert r.data() == b"B"
-        assert len({id(live) for live in r.fences._live.values()}) == 1
+        assert len({id(live) for live in r.fences.gates}) == 1
         assert (await refusal(r.put(33, b"A"))).reason is Reason.STALE_TOKEN
 
     run(main())
@@ -169,7 +170,7 @@ def test_a_gate_with_a_send_in_doubt_is_not_forgotten(monkeypatch) -> None:
     """R5: many keys come and go, and 34 still waits for 33's doubt."""
 
     async def main() -> None:
-        monkeypatch.setattr(fences, "MAX_IDLE_GATES", 2)
+        monkeypatch.setattr(gates, "MAX_IDLE_GATES", 2)
         r = await rig(timing=Timing(handover_wait_s=60))
         r.upstream.faults = [Fault.LOST_DROPPED]
         await refusal(r.put(33, b"A"))
@@ -184,7 +185,7 @@ def test_a_gate_that_a_writer_stands_at_is_not_forgotten(monkeypatch) -> None:
     """R3: 33 has been admitted and looks at the object while many keys come and go, and 34 takes over."""
 
     async def main() -> None:
-        monkeypatch.setattr(fences, "MAX_IDLE_GATES", 2)
+        monkeypatch.setattr(gates, "MAX_IDLE_GATES", 2)
         r = await rig()
         await r.put(33, b"A")
         await r.writes.unfenced(r.write("PUT", JOB, 0, Payload(b"plain")))
@@ -220,7 +221,7 @@ def test_a_refusal_leaves_nothing_pinned() -> None:
         await refusal(r.put(34, b"B2"))
         upload_id = await r.create(34)
         await r.part(upload_id, b"part")
-        assert [live.pins for live in r.fences._live.values()] == [0]
+        assert [live.pins for live in r.fences.gates] == [0]
         assert [entry.pins for entry in r.writes.objects._entries.values()] == [0]
 
     run(main())
@@ -234,7 +235,7 @@ def test_a_batch_of_another_keys_object_leaves_nothing_pinned() -> None:
         await r.put(5, b"K", key="o", fence_key="K")
         _, refusals = await delete(r, ("o", 6))
         assert [error.reason for error in refusals] == [Reason.KEY_MISMATCH]
-        assert {live.pins for live in r.fences._live.values()} == {0}
+        assert {live.pins for live in r.fences.gates} == {0}
 
     run(main())
 
@@ -278,7 +279,7 @@ def test_a_timer_that_fires_a_hair_early_does_not_make_a_hand_over_spin() -> Non
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A")
-        gate, looks = r.fences._live["j"].gate, 0
+        gate, looks = (await r.fences.gates.of(FencingKey("j"))).gate, 0
         hand_over, until = gate.hand_over, asyncio.get_running_loop().time() + 1e-12
 
         def early(token, now):

@@ -19,6 +19,7 @@ from gateway.service.copies import CopyMarks
 from gateway.service.doubts import Doubts
 from gateway.service.earlier_run import EarlierRun
 from gateway.service.fences import Fences
+from gateway.service.gates import Gates
 from gateway.service.jobs import Jobs
 from gateway.service.objects import ObjectEntry
 from gateway.service.ownership import Owners
@@ -203,13 +204,13 @@ def stops_clean_after_a_crash(off: Off) -> None:
 
 def completed_floor_runs_ahead(off: Off) -> None:
     """R5: the completed floor is written with the raise, before the hand-over is complete."""
-    load = Fences._fence
+    load = Gates.fence
 
     async def ahead(self, key):
         fence = await load(self, key)
         return replace(fence, completed_floor=fence.floor)
 
-    off.setattr(Fences, "_fence", ahead)
+    off.setattr(Gates, "fence", ahead)
 
 
 # --- R6
