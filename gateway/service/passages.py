@@ -79,8 +79,8 @@ class Passage:
     """One send's way through its gate, as a context: staged inside, committed by `commit`, settled on leaving.
 
     When a higher token overtakes the send while it is staged, the task inside is interrupted and the context ends in
-    the gate's refusal. So it is after the commit point, too, when the bucket turns out to be another gateway's. A send
-    that is left in mid-commit without a word is in doubt."""
+    the gate's refusal. After the commit point `cut_off` interrupts it. A send that is left in mid-commit without a word
+    is in doubt."""
 
     __slots__ = (
         "_cancelled", "_commit_s", "_committed_at", "_cut_off", "_entry", "_fences", "_live", "_send", "_task",
@@ -123,14 +123,14 @@ class Passage:
             self._live.gate.refuse_overtaken(self._send.token)
 
     def cancel(self) -> None:
-        """Interrupt the send: while it is staged, it has been overtaken."""
+        """Interrupt the task inside. Where nothing else is said, the send has been overtaken while it was staged."""
         if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
 
     def cut_off(self, error: TryAgain) -> None:
-        """Give up waiting for the answer to what is past its commit point: its connection is reset, it is in doubt, and
-        the context ends in `error`."""
+        """If the answer is still awaited, give that up: the connection is reset, the send is in doubt, and the context
+        ends in `error`."""
         if self.committed:
             self._cut_off = error
             self.cancel()
@@ -162,11 +162,12 @@ class Passage:
 
     @property
     def bucket(self) -> str:
+        """Where its object is."""
         return self._entry.bucket
 
     @property
     def committed(self) -> bool:
-        """Past the commit point and not settled."""
+        """Past the commit point, its answer still awaited."""
         return self._send.phase is Phase.COMMITTING
 
     def lost(self) -> None:
@@ -181,6 +182,7 @@ class Passage:
 
     @property
     def doubtful(self) -> bool:
+        """In doubt, and not settled yet."""
         return self._send.phase is Phase.IN_DOUBT
 
     def _settle(self, signal: Signal) -> None:
