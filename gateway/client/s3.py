@@ -32,7 +32,8 @@ def fenced_s3(lease: Guarded, **options: Any) -> Any:
     named, else what boto3 finds. Once the lease is lost, each call raises `LeaseLost` without sending anything. URLs
     that it presigns carry the token only with the lease's own credentials. Raises `ImportError` where the package is
     missing."""
-    options = {**_credentials(lease), **options} if "aws_access_key_id" not in options else options
+    own = {} if "aws_access_key_id" in options else _credentials(lease)
+    options = {**_endpoint(lease), **own, **options}
     if isinstance(lease, Lease | Job):
         return _aio_client(lease, options)
     client = _package("boto3").client("s3", **options)
@@ -42,11 +43,19 @@ def fenced_s3(lease: Guarded, **options: Any) -> Any:
 
 def fenced_session(lease: Guarded) -> Any:
     """A session of aiobotocore whose S3 clients are fenced in the same way, for what takes one:
-    `s3fs.S3FileSystem(session=fenced_session(lease), skip_instance_cache=True)`. Raises `ImportError`."""
+    `s3fs.S3FileSystem(session=fenced_session(lease), skip_instance_cache=True)`. Credentials and endpoint are the
+    lease's where none are named. Raises `ImportError`."""
     session = _package("aiobotocore.session").get_session()
     if pair := lease.credentials:
         session.set_credentials(pair.access_key_id, pair.secret_access_key, pair.session_token)
     session.register(_EVENT, _carrying(lease))
+    create = session.create_client
+
+    def create_client(service_name: str, *arguments: Any, **options: Any) -> Any:
+        own = _endpoint(lease) if service_name == "s3" else {}
+        return create(service_name, *arguments, **{**own, **options})
+
+    session.create_client = create_client
     return session
 
 
@@ -73,14 +82,19 @@ def _credentials(lease: Guarded) -> dict[str, str]:
     pair = lease.credentials
     if pair is None:
         return {}
-    found = {
+    return {
         "aws_access_key_id": pair.access_key_id,
         "aws_secret_access_key": pair.secret_access_key,
         "aws_session_token": pair.session_token,
     }
-    if pair.endpoint_url is not None and not any(map(os.environ.get, _ENDPOINT_VARIABLES)):
-        found["endpoint_url"] = pair.endpoint_url
-    return found
+
+
+def _endpoint(lease: Guarded) -> dict[str, str]:
+    """Where the gateway is, unless the environment names a place: boto3 finds that by itself."""
+    pair = lease.credentials
+    if pair is None or pair.endpoint_url is None or any(map(os.environ.get, _ENDPOINT_VARIABLES)):
+        return {}
+    return {"endpoint_url": pair.endpoint_url}
 
 
 def _package(module: str) -> Any:

@@ -73,6 +73,20 @@ def test_the_endpoint_comes_with_the_credentials(gateway: Served, key: str) -> N
             assert lease.credentials.endpoint_url == said
 
 
+async def test_the_endpoint_is_the_lease_s_also_for_other_credentials_and_sessions(gateway: Served, key: str) -> None:
+    """Where none is named it is never AWS's own, which knows of no fence; one that is named stays."""
+    region: dict[str, Any] = {"region_name": "us-east-1"}
+    with SyncGatewayClient(gateway.url) as client, client.lease(key) as lease:
+        for named, endpoint in (({}, gateway.s3_url), ({"endpoint_url": "http://named:1"}, "http://named:1")):
+            s3 = fenced_s3(lease, **region, **OWN, **named)
+            assert s3.meta.endpoint_url == endpoint
+            s3.close()
+            async with fenced_session(lease).create_client("s3", **region, **named) as aio:
+                assert aio.meta.endpoint_url == endpoint
+        async with fenced_session(lease).create_client("sts", **region) as sts:
+            assert sts.meta.endpoint_url.endswith("amazonaws.com")
+
+
 def test_boto3_with_credentials_of_its_own(nameless: Served, key: str) -> None:
     """Without bound credentials, and with others, the token is a header, and signed."""
     with SyncGatewayClient(nameless.url) as client, client.lease(key) as lease:
