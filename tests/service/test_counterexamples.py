@@ -241,7 +241,7 @@ def resends_are_not_admitted(off: pytest.MonkeyPatch) -> None:
         try:
             return await admit(self, key, token, **options)
         except FenceError:
-            live = self._live[key]
+            live = await self.gates.of(key)
             live.pins += 1
             return live
 

@@ -338,7 +338,7 @@ def grants_answered_at_once(off: Off) -> None:
     async def at_once(self, key, token, *, cause, **more):
         if cause != "lease":
             return await admit(self, key, token, cause=cause, **more)
-        live = self._live.get(key) or await self._load(key)
+        live = await self.gates.of(key)
         live.gate.refuse_overtaken(token)
         live.pins += 1
         return live

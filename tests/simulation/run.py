@@ -317,21 +317,21 @@ class Simulation:
     @staticmethod
     def _busy_in(gateway: Gateway) -> Iterator[str]:
         rig = gateway.rig
-        for key, live in rig.fences._live.items():
+        for live in rig.fences.gates:
             if live.pins or live.passages or not live.gate.idle:
-                yield f"the gate of {key!r} has {live.pins} pins, {len(live.passages)} passages"
+                yield f"the gate of {live.gate.key!r} has {live.pins} pins, {len(live.passages)} passages"
         for (_, name), entry in rig.writes.objects._entries.items():
             if not entry.idle or entry.owning.locked():
                 yield f"the object {name} has {entry.pins} pins, or is locked"
         if rig.uploads._under_way or rig.uploads._finished:
             yield "Completes are under way, or not recorded"
-        if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences._loading:
+        if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences.gates._loading:
             yield "something is still looked for"
         for line in gateway.leases._lines._lines.values():
             if line.users or line.deciding:
                 yield f"the line of {line.key!r} has {line.users} users, or is being decided"
         jobs = gateway.jobs
-        idle = jobs._beside.idle and jobs.deliveries._beside.idle
+        idle = jobs._beside.idle and jobs._delays._beside.idle and jobs.deliveries._beside.idle
         if not idle or jobs.deliveries._repeats._asked or jobs.waiting:
             yield "somebody is still given a job, or one is taken back"
         if not gateway.completions._beside.idle:
