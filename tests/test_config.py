@@ -133,8 +133,9 @@ def test_the_environment_has_every_type() -> None:
 
 
 def test_one_host_name_is_a_list_of_one(file: Path) -> None:
-    """Most have one alone: it need not be written as a list, in the file or in the environment."""
-    file.write_text("[s3]\nvirtual_host_suffix = 's3.example.com'\n")
+    """Most have one alone: it need not be written as a list, in the file or in the environment; nor in small letters
+    and without a dot, as it is compared."""
+    file.write_text("[s3]\nvirtual_host_suffix = '.S3.Example.com'\n")
     given = {"FENCING_GATEWAY_S3__VIRTUAL_HOST_SUFFIX": "s3.example.com"}
     for settings in (load(file, {}, {}), load(None, given, {})):
         assert settings.s3.virtual_host_suffix == ("s3.example.com",)
@@ -183,7 +184,41 @@ def test_rules_and_clients_are_typed(file: Path) -> None:
         ),
         ("[store]\nurl = 'sqlite:'\n", 'gateway.toml:2: [store] url: must be "sqlite:" and the path'),
         ("[store]\nurl = 'mysql://h'\n", 'gateway.toml:2: [store] url: must be "sqlite:" and the path'),
-        ("[upstream]\nurl = 'ftp://h'\n", 'gateway.toml:2: [upstream] url: must be "embedded", "aws"'),
+        *(
+            (f"[upstream]\nurl = '{url}'\n", 'gateway.toml:2: [upstream] url: must be "embedded", "aws"')
+            for url in (
+                "ftp://h",
+                "http://h:99999",
+                "http://h:0",
+                "http://h:port",
+                "http://[::1",
+                "http://h h",
+                "http://ü",
+            )
+        ),
+        *(
+            (f"[s3]\nendpoint_url = '{url}'\n", "gateway.toml:2: [s3] endpoint_url: must be the http:// or https:// a")
+            for url in ("h:80", "http://h:99999", "http://h/path", "http://h?x", "http://me:secret@h", "http://h#x")
+        ),
+        *(
+            (
+                f"[s3]\nvirtual_host_suffix = '{name}'\n",
+                "gateway.toml:2: [s3] virtual_host_suffix: must be a host name, as s3.example.com",
+            )
+            for name in ("*.h", "h..h", "h.", "h/", "h:80", "http://h", "a b", "ü", "")
+        ),
+        *(
+            (
+                f"[[api_token]]\nrole = 'worker'\ntoken = {token}\n",
+                "gateway.toml:3: [[api_token]] number 1 token: must be what a header can hold: ASCII",
+            )
+            for token in ("'ü'", "' x'", "'x '", '"a\\nb"', '"\\u0000"')
+        ),
+        (
+            "[[api_token]]\nrole = 'worker'\ntoken = ''\n",
+            "gateway.toml:3: [[api_token]] number 1 token: must not be empty",
+        ),
+        ("[[rule]]\nmatch = 'a'\nbuckets = ['']\n", "gateway.toml:3: [[rule]] number 1 buckets: must not be empty"),
         (
             "[upstream]\nurl = 'http://h/path'\n",
             "gateway.toml:2: [upstream] url: must hold scheme, host and port alone",
@@ -425,7 +460,7 @@ def test_a_webhook_is_called_by_its_host(file: Path, url: str, name: str) -> Non
         ({"url": '"https://me:pass@hooks.example.com/"'}, "must hold no user, password"),
         ({"secret": f'"{SECRET}"'}, "must be whsec_ and, in base64, 24 to 64 random bytes"),
         ({"secret": '"whsec_c2hvcnQ="'}, "must be whsec_ and, in base64, 24 to 64 random bytes"),
-        ({"secret": "[]"}, "should have at least 1 item"),
+        ({"secret": "[]"}, "must not be empty"),
         ({"events": '["fencing.complete"]'}, "is called 'fencing.complete'; did you mean fencing.completed?"),
         ({"events": '["jobs"]'}, "nothing that is announced is called 'jobs'. There are fencing.completed, "),
         ({"name": '"two words"'}, "String should match pattern"),

@@ -97,6 +97,8 @@ def _fault(detail: ErrorDetails) -> Fault:
         message = f"must be a table, written [{place[0]}]"
     elif kind == "tuple_type" and len(place) == 1:
         message = f"must be an array of tables, each written [[{place[0]}]]"
+    elif kind in ("too_short", "string_too_short") and detail["ctx"]["min_length"] == 1:
+        return place, "must not be empty"
     section = _section(place[0])
     known = section is not None and len(place) > 1 and place[-1] in section.model_fields
     if known and place[-1] not in SECRET_KEYS and isinstance(value, str | int | float):

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.config.values import (
     AccessKey,
+    BearerToken,
+    EndpointUrl,
     File,
     HostNames,
     Listen,
@@ -51,7 +53,7 @@ class S3Settings(Section):
     """The listener's certificate, and its issuers after it, in PEM: then it speaks TLS alone. Read again on SIGHUP."""
     tls_key: File | None = None
     """The private key that belongs to tls_cert, not encrypted."""
-    endpoint_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s]+$")] | None = None
+    endpoint_url: EndpointUrl | None = None
     """Where workers reach this listener, told with the credentials of a lease; by default its own address, and nothing
     where it listens on every one."""
     virtual_host_suffix: HostNames = ()
@@ -220,7 +222,7 @@ class ClientSettings(Section):
 class ApiTokenSettings(Section):
     """One bearer token of the control API."""
 
-    token: Secret
+    token: BearerToken
     """What the caller sends as Authorization: Bearer."""
     role: Literal["worker", "operator"]
     """ "worker": looks, checks tokens, takes leases, submits and does jobs; "operator": every call."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
@@ -17,6 +18,8 @@ from gateway.core.announcements import Topic
 from gateway.core.job import queue_fault
 from gateway.core.keys import MAX_TOKEN
 from gateway.s3.operations import OPERATIONS
+
+_HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 def _resolve(value: object, info: ValidationInfo) -> object:
@@ -64,15 +67,45 @@ def _listen(value: str) -> str:
     return value
 
 
+def _address(value: str) -> SplitResult | None:
+    """The parts of an http:// or https:// address; None for what is none."""
+    try:
+        url = urlsplit(value)
+        fits = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:  # a port that is none, or half an IPv6 address
+        return None
+    return url if fits and value.isascii() and value.isprintable() and " " not in value else None
+
+
+def _is_bare(url: SplitResult) -> bool:
+    """Scheme, host and port, and nothing else."""
+    return "@" not in url.netloc and not (url.path.strip("/") or url.query or url.fragment)
+
+
 def _upstream_url(value: str) -> str:
     if value in ("embedded", "aws"):
         return value
-    url = urlsplit(value)
-    if url.scheme not in ("http", "https") or not url.hostname:
+    url = _address(value)
+    if url is None:
         raise ValueError('must be "embedded", "aws", or the http:// or https:// address of an S3 endpoint')
-    if url.username is not None or url.path.strip("/") or url.query or url.fragment:
+    if not _is_bare(url):
         raise ValueError("must hold scheme, host and port alone; credentials are access_key and secret_key")
     return value.rstrip("/")
+
+
+def _endpoint_url(value: str) -> str:
+    url = _address(value)
+    if url is None or not _is_bare(url):
+        raise ValueError("must be the http:// or https:// address at which workers reach the listener, without a path")
+    return value.rstrip("/")
+
+
+def _host_name(value: str) -> str:
+    """As it is compared. Services of a container platform may have an underscore in theirs."""
+    name = value.lower().removeprefix(".")
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError("must be a host name, as s3.example.com, without a scheme, a port or a star")
+    return name
 
 
 def _store_url(value: str) -> str:
@@ -97,12 +130,8 @@ def _queue_name(name: str) -> str:
 
 
 def _webhook_url(value: str) -> str:
-    url = urlsplit(value)
-    try:
-        fits = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:  # a port that is none
-        fits = False
-    if not fits or not value.isascii() or " " in value:
+    url = _address(value)
+    if url is None:
         raise ValueError("must be the http:// or https:// address of a receiver")
     if url.username is not None or url.fragment:
         raise ValueError("must hold no user, password or fragment; what proves a post is its signature")
@@ -112,6 +141,13 @@ def _webhook_url(value: str) -> str:
 def _several(value: object) -> object:
     """One is as good as a list of one."""
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def _bearer_token(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("must be what a header can hold: ASCII without controls, and without white space at its ends")
+    return value
 
 
 def _signing_secret(value: SecretStr) -> SecretStr:
@@ -139,6 +175,7 @@ def _topics(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 AccessKey = Annotated[str, BeforeValidator(_resolve), Field(pattern=r"^[!-.0-~]+$", max_length=128)]
 Secret = Annotated[SecretStr, BeforeValidator(_resolve), Field(min_length=1)]
+BearerToken = Annotated[Secret, AfterValidator(_bearer_token)]
 SigningSecrets = Annotated[
     tuple[Annotated[Secret, AfterValidator(_signing_secret)], ...],
     BeforeValidator(_several),
@@ -146,11 +183,14 @@ SigningSecrets = Annotated[
 ]
 Listen = Annotated[str, AfterValidator(_listen)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
-HostNames = Annotated[Texts, BeforeValidator(_several)]
+HostNames = Annotated[
+    tuple[Annotated[str, AfterValidator(_host_name)], ...], BeforeValidator(_several), Field(strict=False)
+]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 File = Annotated[Path, Field(strict=False)]
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKEN)]
 UpstreamUrl = Annotated[str, AfterValidator(_upstream_url)]
+EndpointUrl = Annotated[str, AfterValidator(_endpoint_url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 WebhookUrl = Annotated[str, AfterValidator(_webhook_url)]
 Operations = Annotated[Texts, AfterValidator(_operations)]
