@@ -134,7 +134,7 @@ class Webhooks:
         for name, (webhook, courier) in self._all.items():
             if webhook.wants(topic, event.key):
                 if topic is Topic.REFUSED and courier.waiting > MAX_BEHIND_REFUSALS:
-                    courier.leave_out("refusals", event.count)
+                    courier.leave_out("refusals", event.times)
                 else:
                     names.append(name)
         return names
@@ -157,7 +157,7 @@ def announcement_of(event: Event) -> Announcement:
     """What is told of an event. A floor that has risen is told as it is after that."""
     topic = TOPICS[event.kind]
     floor = max(event.floor, event.token) if topic is Topic.HANDED_OVER else event.floor
-    return Announcement(topic, event.key, event.token, floor, event.at, event.detail, event.request_id, event.count)
+    return Announcement(topic, event.key, event.token, floor, event.at, event.detail, event.request_id, event.times)
 
 
 def signed(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -> dict[str, str]:

@@ -34,7 +34,7 @@ def delivered(
     granted = rules.granted(fence, wanted, generation, at)
     if granted is fence:
         return JobChange(False, fence, job)
-    told = replace(event, token=granted.floor)
+    told = event._replace(token=granted.floor)
     return JobChange(True, granted, life.delivered(job, granted.floor, wanted.id), told)
 
 

@@ -108,7 +108,7 @@ class MemoryStore:
         if new is not old:
             self._fences[key] = new
             if event is not None:
-                self.record(replace(event, token=event.token or new.floor))
+                self.record(event._replace(token=event.token or new.floor))
         return new
 
     def _decide_job(self, key: str, rule: Callable[[Fence], JobChange]) -> JobChange:
@@ -161,8 +161,8 @@ class MemoryStore:
         self._require_running()
         self._serial += 1
         history = self._events.setdefault(event.key, deque(maxlen=HISTORY_KEPT))
-        history.append(replace(storable(event), at=self._clock(), serial=self._serial))
-        self.outbox.add(replace(history[-1], serial=0))
+        history.append(storable(event)._replace(at=self._clock(), serial=self._serial))
+        self.outbox.add(history[-1]._replace(serial=0))
 
     async def events(self, key: str, before: int | None, limit: int) -> list[Event]:
         self._require_running()

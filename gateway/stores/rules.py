@@ -42,7 +42,7 @@ def storable(event: Event) -> Event:
     detail, request_id = _readable(event.detail), _readable(event.request_id)
     if (detail, request_id) == (event.detail, event.request_id):
         return event
-    return replace(event, detail=detail, request_id=request_id)
+    return event._replace(detail=detail, request_id=request_id)
 
 
 def _readable(text: str) -> str:

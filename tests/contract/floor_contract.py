@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -84,8 +83,8 @@ class FloorContract:
         await store.raise_floor("job", 34, event(EventKind.RAISED, token=34, detail="PUT b/k"))
         history = await store.events("job", None, 10)
         assert [line.token for line in history] == [34, 33]
-        assert history[0] == replace(
-            event(EventKind.RAISED, token=34, detail="PUT b/k"), at=clock.now, serial=history[0].serial
+        assert history[0] == event(EventKind.RAISED, token=34, detail="PUT b/k")._replace(
+            at=clock.now, serial=history[0].serial
         )
 
     async def test_a_handover_completes_up_to_the_floor(self, store: Store) -> None:
@@ -169,7 +168,7 @@ class FloorContract:
         store.record(event(detail="PUT b/käse"))
         await flush(store)
         (line,) = await store.events("job", None, 10)
-        assert line == replace(event(detail="PUT b/käse"), at=clock.now, serial=line.serial)
+        assert line == event(detail="PUT b/käse")._replace(at=clock.now, serial=line.serial)
         assert line.serial > 0
 
     async def test_no_alike_event_is_lost(self, store: Store) -> None:
@@ -179,9 +178,9 @@ class FloorContract:
             store.record(event(key="other"))
         await flush(store)
         lines = await store.events("job", None, 10)
-        told = [line.detail for line in reversed(lines) for _ in range(line.count)]
+        told = [line.detail for line in reversed(lines) for _ in range(line.times)]
         assert told == ["a", "a", "a", "b", "a"]
-        assert sum(line.count for line in await store.events("other", None, 10)) == 5
+        assert sum(line.times for line in await store.events("other", None, 10)) == 5
         assert store.dropped_events == 0
 
     async def test_text_that_is_not_utf8_spoils_no_history(self, store: Store) -> None:

@@ -6,7 +6,6 @@ Run as `tests.contract.stores` says.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -113,7 +112,7 @@ class LeaseContract:
         await store.grant("job", wanted("A"), line)
         await store.grant("job", wanted("B"), line)
         (found,) = await store.events("job", None, 10)
-        assert found == replace(line, token=1, at=clock.now, serial=found.serial)
+        assert found == line._replace(token=1, at=clock.now, serial=found.serial)
 
     async def test_a_repeatable_grant_is_found_again(self, store: Store, clock: Clock) -> None:
         """By its scope and key, until it is forgotten; one that was not made is not found."""

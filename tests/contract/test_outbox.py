@@ -75,7 +75,7 @@ async def test_lazy_events_wait_too(store: Store) -> None:
     for _ in range(3):
         store.record(event())
     await flush(store)
-    assert sum(row.event.count for row in await waiting(store)) == 3
+    assert sum(row.event.times for row in await waiting(store)) == 3
     assert told.arrived["a"] == len(await waiting(store))
     assert await waiting(store, "b") == []
 

@@ -28,5 +28,5 @@ class EventShown(Shown):
             floor=event.floor,
             detail=event.detail,
             request_id=event.request_id,
-            count=event.count,
+            count=event.times,
         )

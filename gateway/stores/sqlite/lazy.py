@@ -6,7 +6,7 @@ that a disk that stays full cannot fill the memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event
@@ -37,7 +37,7 @@ class LazyWrites:
         self._events: list[Event] = []
         self._last_of_key: dict[str, int] = {}
         self._more: dict[int, int] = {}
-        """How many alike came after the event at a place: counted here, for a frozen one is dear to replace."""
+        """How many alike came after the event at a place: counted here."""
 
     def __bool__(self) -> bool:
         return bool(self._handovers or self._shadows or self._events)
@@ -63,7 +63,7 @@ class LazyWrites:
         if self.counted(event):
             return
         if len(self._events) >= MAX_WAITING:
-            self.dropped_events += event.count
+            self.dropped_events += event.times
             return
         self._last_of_key[event.key] = len(self._events)
         self._events.append(event)
@@ -76,15 +76,15 @@ class LazyWrites:
         last = self._events[place]
         if last.token != event.token or last.kind is not event.kind or last.detail != event.detail:
             return False
-        self._more[place] = self._more.get(place, 0) + event.count
+        self._more[place] = self._more.get(place, 0) + event.times
         return True
 
     def take(self) -> LazyBatch:
         """All that waits. It must come back through `committed` or `failed`."""
         events, more = self._events, self._more
         self._events, self._last_of_key, self._more = [], {}, {}
-        for place, count in more.items():
-            events[place] = replace(events[place], count=events[place].count + count)
+        for place, times in more.items():
+            events[place] = events[place]._replace(times=events[place].times + times)
         return LazyBatch(dict(self._handovers), dict(self._shadows), events)
 
     def committed(self, batch: LazyBatch) -> None:

@@ -106,8 +106,8 @@ DELETE FROM event WHERE key = :key AND serial <=
 
 
 def event_of(row: Row) -> Event:
-    key, kind, token, floor, detail, request_id, count, at, serial = row
-    return Event(key, EventKind(kind), token, floor, detail, request_id, count, at, serial)
+    key, kind, token, floor, detail, request_id, times, at, serial = row
+    return Event(key, EventKind(kind), token, floor, detail, request_id, times, at, serial)
 
 
 def row_of_event(event: Event) -> Row:
@@ -118,7 +118,7 @@ def row_of_event(event: Event) -> Row:
         event.floor,
         event.detail,
         event.request_id,
-        event.count,
+        event.times,
         event.at,
     )
 

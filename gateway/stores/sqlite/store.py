@@ -208,7 +208,7 @@ class SqliteStore:
     def record(self, event: Event) -> None:
         writer = self._writer
         if not self._lazy.counted(event):
-            self._lazy.record(replace(storable(event), at=self._clock()))
+            self._lazy.record(storable(event)._replace(at=self._clock()))
         writer.flush_soon()
 
     async def events(self, key: str, before: int | None, limit: int) -> list[Event]:

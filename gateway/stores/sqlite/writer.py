@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -107,13 +107,13 @@ def decide(
             decided.job_changes.append(outcome)
             fences[change.key], jobs[change.key] = outcome.fence, outcome.job
             if outcome.event is not None:
-                decided.events.append(replace(storable(outcome.event), at=at))
+                decided.events.append(storable(outcome.event)._replace(at=at))
             continue
         fences[change.key] = new = change.decide(old)
         if new is old:
             continue
         if change.event is not None:
-            decided.events.append(replace(change.event, at=at, token=change.event.token or new.floor))
+            decided.events.append(change.event._replace(at=at, token=change.event.token or new.floor))
         if change.rows is not None:
             decided.rows.extend(change.rows(new))
     decided.changed = [fence for key, fence in fences.items() if fence is not before[key]]

@@ -14,7 +14,7 @@ def event(key: str = "job", *, token: int = 1, detail: str = "", kind: EventKind
 
 
 def told(lazy: LazyWrites) -> list[tuple[str, str, int]]:
-    return [(one.key, one.detail, one.count) for one in lazy.take().events]
+    return [(one.key, one.detail, one.times) for one in lazy.take().events]
 
 
 def test_alike_events_in_a_row_are_counted() -> None:
@@ -42,7 +42,7 @@ def test_the_newest_events_beyond_the_bound_are_dropped_and_counted() -> None:
     lazy.record(event("job-0"))
     events = lazy.take().events
     assert (len(events), lazy.dropped_events) == (MAX_WAITING, 5)
-    assert events[0].count == 2
+    assert events[0].times == 2
     assert events[-1].key == f"job-{MAX_WAITING - 1}"
 
 

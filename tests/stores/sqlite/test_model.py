@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -33,7 +32,7 @@ uploads = st.builds(
 
 def told(events: list[Event]) -> list[Event]:
     """The history without what each store decides for itself: serials, and which alike lines it counts."""
-    return [replace(event, serial=0, count=1, at=0.0) for event in events for _ in range(event.count)]
+    return [event._replace(serial=0, times=1, at=0.0) for event in events for _ in range(event.times)]
 
 
 class Stores(RuleBasedStateMachine):
