@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,6 +66,20 @@ TITLES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is told."""
+
+    store: str
+    bucket: str
+    report: Report
+    guarantees: list[Guarantee]
+    unfenced: list[str]
+    """What rules leave out."""
+    fault: str | None
+    """What the store lacks that it has to give; None: nothing."""
+
+
 @click.command()
 @config_options
 @click.option(
@@ -106,13 +120,19 @@ def doctor(
         _end(f"bucket {bucket} cannot be tried out: {error}", REFUSED, as_json)
     except asyncio.CancelledError:
         _end("interrupted", REFUSED, as_json)
-    fault = unmet(report, settings)
-    told = guarantees(report, settings, standing)
+    found = Found(
+        settings.upstream.url,
+        bucket,
+        report,
+        guarantees(report, settings, standing),
+        unfenced(settings, None if lend else bucket),
+        unmet(report, settings),
+    )
     if as_json:
-        print_json(_document(settings, bucket, report, told, fault))
+        print_json(_document(found))
     else:
-        _print(settings, bucket, report, told, fault)
-    sys.exit(REFUSED if fault else 0)
+        _print(found)
+    sys.exit(REFUSED if found.fault else 0)
 
 
 async def _examine(settings: Settings, bucket: str, silence_s: float, *, lend: bool) -> tuple[Report, Standing]:
@@ -147,6 +167,7 @@ async def _lent(upstream: Upstream, bucket: str) -> AsyncIterator[None]:
 
 
 async def _send(upstream: Upstream, method: str, bucket: str) -> None:
+    """Make the bucket itself, or delete it. Raises `CannotProbe`."""
     request = UpstreamRequest(method, bucket, "", "", (), EMPTY_SHA256)
     try:
         response = await upstream.send(request, b"", TIMEOUT_S)
@@ -193,17 +214,16 @@ def _end(message: str, status: int, as_json: bool) -> NoReturn:
     fail(message, status)
 
 
-def _document(
-    settings: Settings, bucket: str, report: Report, told: list[Guarantee], fault: str | None
-) -> dict[str, Any]:
+def _document(found: Found) -> dict[str, Any]:
+    report = found.report
     capabilities = asdict(report.capabilities) | {"trailers": sorted(report.capabilities.trailers)}
     return {
-        "ok": fault is None,
-        "error": fault,
-        "store": settings.upstream.url,
-        "bucket": bucket,
-        "guarantees": {g.name: {"holds": g.holds, "why": g.why} for g in told},
-        "unfenced": unfenced(settings, bucket),
+        "ok": found.fault is None,
+        "error": found.fault,
+        "store": found.store,
+        "bucket": found.bucket,
+        "guarantees": {g.name: {"holds": g.holds, "why": g.why} for g in found.guarantees},
+        "unfenced": found.unfenced,
         "experiments": {name: asdict(finding) for name, finding in report.findings.items()},
         "capabilities": capabilities,
         "left_behind": report.left,
@@ -211,17 +231,19 @@ def _document(
     }
 
 
-def _print(settings: Settings, bucket: str, report: Report, told: list[Guarantee], fault: str | None) -> None:
-    print_facts([("Store", f"{settings.upstream.url}, bucket {bucket}"), ("SQLite", sqlite3.sqlite_version)])
+def _print(found: Found) -> None:
+    report = found.report
+    print_facts([("Store", f"{found.store}, bucket {found.bucket}"), ("SQLite", sqlite3.sqlite_version)])
     click.echo()
-    rows = [(guarantee.name, guarantee.holds.value, guarantee.why) for guarantee in told]
-    print_table(("guarantee", "holds", "since, or why not"), rows, [STYLES[guarantee.holds] for guarantee in told])
-    for line in unfenced(settings, bucket):
+    rows = [(guarantee.name, guarantee.holds.value, guarantee.why) for guarantee in found.guarantees]
+    styles = [STYLES[guarantee.holds] for guarantee in found.guarantees]
+    print_table(("guarantee", "holds", "since, or why not"), rows, styles)
+    for line in found.unfenced:
         click.echo(f"Not covered: {line}")
     click.echo()
-    found = [(TITLES[name], "yes" if f.holds else "no", f.seen) for name, f in report.findings.items()]
-    print_table(("tried out", "", "seen"), found)
+    seen = [(TITLES[name], "yes" if f.holds else "no", f.seen) for name, f in report.findings.items()]
+    print_table(("tried out", "", "seen"), seen)
     if report.left:
         click.echo(f"\nLeft behind, to be deleted: {', '.join(report.left)}")
-    if fault is not None:
-        click.echo(f"\nNot good enough: {fault}")
+    if found.fault is not None:
+        click.echo(f"\nNot good enough: {found.fault}")

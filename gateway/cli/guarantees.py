@@ -58,11 +58,11 @@ def unmet(report: Report, settings: Settings) -> str | None:
     return None
 
 
-def unfenced(settings: Settings, bucket: str) -> list[str]:
-    """The rules that take objects of the bucket out of the guarantees, for people."""
+def unfenced(settings: Settings, bucket: str | None) -> list[str]:
+    """The rules that take objects of the bucket out of the guarantees, for people; None: of any bucket."""
     told = []
     for number, rule in enumerate(settings.rule, 1):
-        if not any(fnmatchcase(bucket, pattern) for pattern in rule.buckets):
+        if bucket is not None and not any(fnmatchcase(bucket, pattern) for pattern in rule.buckets):
             continue
         if rule.mode is not Mode.ENFORCE:
             told.append(f"rule {number}, {rule.match}: mode {rule.mode.value}, nothing is fenced there")

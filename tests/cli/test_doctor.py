@@ -136,14 +136,17 @@ def test_an_interruption_leaves_nothing(store_server: StoreServer, bucket: str, 
 
 def test_the_embedded_store_of_a_running_gateway_and_of_none(tmp_path: Path) -> None:
     """The same command works beside a gateway that holds the store, and starts it where none does; without a bucket it
-    has one of its own there for as long as it takes."""
+    has one of its own there for as long as it takes, and tells what rules leave out in all others."""
     sets = (f"upstream.directory={tmp_path}/store", f"store.url=sqlite:{tmp_path}/gateway.db")
     flags = [part for one in sets for part in ("--set", one)]
     with GatewayProcess(tmp_path) as gateway:
         gateway.s3.create_bucket(Bucket="renders")
         assert command("doctor", "--bucket", "renders", *QUICK, *flags).exit_code == 0
-        lent = command("doctor", *QUICK, *flags)
+        ruled = tmp_path / "ruled.toml"
+        ruled.write_text("[[rule]]\nbuckets = ['renders']\nmatch = 'plain/**'\nmode = 'off'\n")
+        lent = command("doctor", *QUICK, *flags, "--config", str(ruled))
         assert lent.exit_code == 0, lent.output
         assert "embedded, bucket fencing-gateway-doctor-" in lent.stdout
+        assert "Not covered: rule 1, plain/**: mode off" in lent.stdout
         assert [bucket["Name"] for bucket in gateway.s3.list_buckets()["Buckets"]] == ["renders"]
     assert command("doctor", "--bucket", "renders", *QUICK, *flags).exit_code == 0

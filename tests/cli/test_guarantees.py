@@ -106,3 +106,10 @@ def test_the_rules_that_take_objects_out(tmp_path) -> None:
     )
     told = unfenced(load(file, {}, {}), "renders")
     assert [line.partition(":")[0] for line in told] == ["rule 1, a/**", "rule 3, c/**", "rule 4, d/**"]
+    of_any = unfenced(load(file, {}, {}), None)
+    assert [line.partition(":")[0] for line in of_any] == [
+        "rule 1, a/**",
+        "rule 2, b/**",
+        "rule 3, c/**",
+        "rule 4, d/**",
+    ]
