@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
+import structlog
+
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
 from gateway.core.keys import FencingKey, Token, key_in_metadata
 from gateway.core.write import Answer, ObjectState, Verdict, judge
@@ -28,6 +30,8 @@ from gateway.service.writes import Writes
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
+
+_log = structlog.get_logger(__name__)
 
 _Place = tuple[str, str, str]
 """Bucket, object and upload id."""
@@ -278,7 +282,10 @@ class Uploads:
                 try:
                     if not await self._revoke(FencingKey(key)):
                         self._wanted.add(key)
+                except (FenceError, StoreUnavailable):
+                    self._wanted.add(key)
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
+                    _log.exception("internal-error", fence_key=key)
                     self._wanted.add(key)
             await self._record_finished()
             if loop.time() >= copies_settle_at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import FencingKey, Token, WithoutToken
@@ -314,7 +315,7 @@ def test_what_has_been_revoked_and_aborted_is_marked_and_its_client_is_told() ->
 
 
 def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
-    """R6: whatever stands in its way, the rest goes on, and it is tried again."""
+    """R6: whatever stands in its way, the rest goes on, and it is tried again. A fault of the program is logged."""
 
     async def main() -> None:
         r = await rig()
@@ -328,9 +329,11 @@ def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
             return await revoke(key, below)
 
         r.store.revoke_uploads = failing
-        await r.put(34, b"B")
-        await r.put(34, b"B", key="renders/k/out")
-        await asyncio.sleep(1)
+        with structlog.testing.capture_logs() as log:
+            await r.put(34, b"B")
+            await r.put(34, b"B", key="renders/k/out")
+            await asyncio.sleep(1)
+        assert {line["fence_key"] for line in log if line["event"] == "internal-error"} == {"j"}
         assert [upload.key for upload in r.upstream.uploads.values()] == [JOB]
         broken = False
         await asyncio.sleep(100)
