@@ -35,19 +35,26 @@ class Header:
 
     name: str
     pattern: re.Pattern[str]
-    description: str
+    form: str
+    """The pattern in words."""
+    purpose: str
+
+    @property
+    def description(self) -> str:
+        return f"{self.purpose} {self.form}."
 
 
 IDEMPOTENCY_KEY = Header(
     "Idempotency-Key",
     re.compile(r"[!-~]{1,255}", re.ASCII),
-    "Names this request, so that it can be repeated when its answer was lost: the answer is the same. 1 to 255 visible "
-    "characters of ASCII.",
+    "1 to 255 visible characters of ASCII",
+    "Names this request, so that it can be repeated when its answer was lost: the answer is the same.",
 )
 REQUEST_ID = Header(
     "X-Request-Id",
     re.compile(r"[!-~]{1,128}", re.ASCII),
-    "Goes into the key's history. 1 to 128 visible characters of ASCII.",
+    "1 to 128 visible characters of ASCII",
+    "Goes into the key's history.",
 )
 
 
@@ -57,7 +64,7 @@ def read_header(request: web.Request, header: Header) -> str | None:
     if not sent:
         return None
     if len(sent) > 1 or not header.pattern.fullmatch(sent[0]):
-        raise Problem(400, "invalid", f"the header {header.name} must come once, as {header.pattern.pattern}")
+        raise Problem(400, "invalid", f"the header {header.name} must come once, as {header.form}")
     return sent[0]
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from gateway.clock import Clock
 from gateway.server.control.access import may_use_all
 from gateway.server.control.calls import Ask, Call, Media, Role
-from gateway.server.control.documents import DIGITS, Given, Shown, TokenShown
+from gateway.server.control.documents import BUCKET, DIGITS, Given, Shown, TokenShown
 from gateway.server.control.problems import Problem
 from gateway.service.rebuild import Progress, Rebuilds
 from gateway.service.records import Records
@@ -24,7 +24,7 @@ from gateway.stores.base import Store
 MAX_WAIT_S = 30
 BACKUP_PIECE_BYTES = 1 << 18
 
-BucketGiven = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$", description="A bucket's name.")]
+BucketGiven = Annotated[str, BUCKET, Field(description="A bucket's name.")]
 
 
 class RefusedBucket(Shown):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
@@ -25,6 +27,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_after_validator_function
 from typing_extensions import TypeAliasType
 
 from gateway.core.errors import Malformed, Reason
@@ -149,6 +152,35 @@ def _key(given: object) -> FencingKey:
     return FencingKey(given)
 
 
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """A text that a pattern takes from its first to its last character. `told` says what such a one is: pydantic by
+    itself would tell the pattern."""
+
+    pattern: str
+    told: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        matches = re.compile(self.pattern).fullmatch
+
+        def check(text: str) -> str:
+            if not matches(text):
+                raise PydanticCustomError("invalid", "{told}", {"told": f"must be {self.told}"})
+            return text
+
+        return no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^{self.pattern}$"}
+
+
+TEXT = Fits(f"{NO_CONTROL}+", "text without control characters")
+BUCKET = Fits(
+    "[A-Za-z0-9][A-Za-z0-9._-]{0,254}",
+    "the name of a bucket: letters, digits, dots, hyphens and underscores, beginning with a letter or a digit",
+)
+
+
 def _digits_up_to(highest: int) -> Iterator[str]:
     """Patterns that together take 1 to `highest`, without leading zeros."""
     digits = str(highest)
@@ -233,12 +265,8 @@ ReasonGiven = TypeAliasType(
     "ReasonGiven",
     Annotated[
         str,
-        Field(
-            min_length=1,
-            max_length=MAX_REASON_CHARACTERS,
-            pattern=f"^{NO_CONTROL}*[^{CONTROLS}\\s]{NO_CONTROL}*$",
-            description="Why, for log and history.",
-        ),
+        Field(min_length=1, max_length=MAX_REASON_CHARACTERS, description="Why, for log and history."),
+        Fits(f"{NO_CONTROL}*[^{CONTROLS}\\s]{NO_CONTROL}*", "text without control characters, and not blank"),
     ],
 )
 """An operator's word for what he does."""

@@ -12,6 +12,7 @@ from gateway.server.control.access import may_use
 from gateway.server.control.asked import REQUEST_ID
 from gateway.server.control.calls import Ask, Call, Role
 from gateway.server.control.documents import (
+    Fits,
     Given,
     KeyGiven,
     MomentShown,
@@ -40,6 +41,11 @@ async def no_lease(key: FencingKey) -> None:
 # --- what is asked
 
 
+Serial = Annotated[
+    str, Fits("[0-9]{1,18}", "the `next` of the page before"), Field(description="The `next` of the page before.")
+]
+
+
 class FencesAsked(Page):
     """Which keys."""
 
@@ -50,7 +56,7 @@ class FencesAsked(Page):
 class EventsAsked(Page):
     """Which part of a history."""
 
-    before: Annotated[str, Field(pattern=r"^[0-9]{1,18}$", description="The `next` of the page before.")] | None = None
+    before: Serial | None = None
 
 
 class Check(Given):

@@ -20,8 +20,10 @@ from gateway.core.job import (
 )
 from gateway.server.control.credentials import CredentialsShown
 from gateway.server.control.documents import (
+    BUCKET,
     WHOLE,
     AnyJson,
+    Fits,
     Given,
     KeyGiven,
     MomentShown,
@@ -123,8 +125,8 @@ class Fail(Given):
 class OutputGiven(Given):
     """An object that was written under this key and token."""
 
-    bucket: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
-    key: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\u0000]+$")]
+    bucket: Annotated[str, BUCKET]
+    key: Annotated[str, Field(min_length=1, max_length=1024), Fits(r"[^\u0000]+", "the key of an object, without NUL")]
 
 
 class Complete(Given):

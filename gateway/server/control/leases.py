@@ -15,7 +15,7 @@ from gateway.server.control.asked import IDEMPOTENCY_KEY, REQUEST_ID
 from gateway.server.control.calls import Ask, Call
 from gateway.server.control.credentials import CredentialsShown
 from gateway.server.control.documents import (
-    NO_CONTROL,
+    TEXT,
     Given,
     KeyGiven,
     MomentShown,
@@ -36,9 +36,9 @@ HolderGiven = Annotated[
     Field(
         min_length=1,
         max_length=MAX_HOLDER_CHARACTERS,
-        pattern=f"^{NO_CONTROL}+$",
         description="Who holds the lease, for people: a host's and a process's name.",
     ),
+    TEXT,
 ]
 Credentials = Callable[[ApiToken | None, FencingKey, Token], CredentialsShown | None]
 Output = Callable[[FencingKey], str | None]

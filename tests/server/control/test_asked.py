@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from yarl import URL
 
 from gateway.server.control.calls import MAX_BODY_BYTES
 from tests.server.control.rig import (
@@ -12,6 +13,7 @@ from tests.server.control.rig import (
     Listener,
     listener,
     make,
+    told,
 )
 
 __all__ = ["listener", "make"]
@@ -97,6 +99,22 @@ async def test_a_bad_body(listener: Listener, call: str, body: object) -> None:
     assert (status, problem["reason"]) == (400, "invalid")
     fence = await listener.store.fence("k")
     assert (fence.floor, fence.sealed_token) == (1, 0)
+
+
+@pytest.mark.parametrize("reason", [" ", "a\nb", "a\n", "\x9b", "\xa0"])
+async def test_what_a_text_must_be_is_told_in_words(listener: Listener, reason: str) -> None:
+    """Not as a pattern; and what is one is taken to its last character."""
+    status, problem = await listener.post("/v1/fences/k/raise", {"token": 1, "reason": reason})
+    assert (status, problem["reason"]) == (400, "invalid")
+    assert problem["detail"] == "`reason`: must be text without control characters, and not blank"
+    status, problem = await listener.get("/v1/fences/k/events?before=x")
+    assert (status, problem["detail"]) == (400, "`before`: must be the `next` of the page before")
+    path, named = URL("/v1/fences/k/check"), {"X-Request-Id": "a b"}
+    status, problem = await told(await listener.client.post(path, json={"token": 1}, headers=named))
+    assert (status, problem["detail"]) == (
+        400,
+        "the header X-Request-Id must come once, as 1 to 128 visible characters of ASCII",
+    )
 
 
 async def test_a_body_past_the_limit(listener: Listener) -> None:

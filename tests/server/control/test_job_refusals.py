@@ -86,6 +86,20 @@ BAD: list[tuple[str, object, int, str]] = [
     ("/v1/queues/" + "q" * 129 + "/jobs", {"key": "a"}, 400, "128 bytes"),
     ("/v1/queues/a%0Ab/jobs", {"key": "a"}, 400, "queue"),
     (RECEIVE, {"holder": ""}, 400, "`holder`"),
+    (RECEIVE, {"holder": "a\n"}, 400, "`holder`: must be text without control characters"),
+    *(
+        (
+            "/v1/jobs/a/complete",
+            {"token": 1, "outputs": [{"bucket": bucket, "key": key}]},
+            400,
+            f"`outputs.0.{member}`: must be {words}",
+        )
+        for bucket, key, member, words in (
+            ("-b", "k", "bucket", "the name of a bucket"),
+            ("b" * 256, "k", "bucket", "the name of a bucket"),
+            ("b", "a\0", "key", "the key of an object"),
+        )
+    ),
     (RECEIVE, JOBS_ASKED | {"visibility_s": 0}, 400, "`visibility_s`"),
     (RECEIVE, JOBS_ASKED | {"visibility_s": 3601}, 400, "`visibility_s`"),
     (RECEIVE, JOBS_ASKED | {"wait_s": -1}, 400, "`wait_s`"),
