@@ -15,7 +15,7 @@ import orjson
 
 from gateway.cli.control_client import ControlClient, connected
 from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
-from gateway.cli.settings import Seconds, fail
+from gateway.cli.settings import REFUSED, Seconds, fail
 from gateway.cli.show import printable
 from gateway.cli.supervise import awaiting, follow
 from gateway.cli.terminal import Terminal
@@ -23,7 +23,7 @@ from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncLease
 from gateway.client.calls import output_of
 from gateway.client.engine import PATIENCE_S
-from gateway.client.errors import LeaseLost
+from gateway.client.errors import LeaseLost, Refused
 from gateway.client.guarded import Guarded
 from gateway.core.job import MAX_RESULT_BYTES
 
@@ -131,12 +131,20 @@ def run(
         environ = environment_of(lease, client.variables(), endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
-            lease.complete(result_of(result), outputs)
+            _complete(lease, result_of(result), outputs)
     if terminal is not None and terminal.is_ours and status == 128 + signal.SIGINT:
         # Ctrl-C was the command's alone. What is in our group, as a script that we are part of, is to have it, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.killpg(os.getpgrp(), signal.SIGINT)
     sys.exit(status)
+
+
+def _complete(lease: SyncLease, result: object, outputs: Sequence[str]) -> None:
+    """Refused for whatever reason, it is an exit with status 1: the command has run."""
+    try:
+        lease.complete(result, outputs)
+    except Refused as refused:
+        fail(printable(str(refused)), REFUSED)
 
 
 def require_process_groups() -> None:

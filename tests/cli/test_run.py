@@ -111,7 +111,8 @@ def test_an_output_that_is_not_there(gateway: GatewayProcess, key: str, bucket: 
 
 
 def test_a_result_from_a_file(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
-    """JSON is kept as such, everything else as text; no file, no completion."""
+    """JSON is kept as such, everything else as text; no file, no completion, and one that is refused is status 1 like
+    any: the command has run."""
     file = tmp_path / "result.json"
     script = f"printf '%s' '{{\"frames\": 240}}' > {file}"
     assert run(gateway, "run", "--key", key, "--result", str(file), "--", "sh", "-c", script).returncode == 0
@@ -120,6 +121,9 @@ def test_a_result_from_a_file(gateway: GatewayProcess, key: str, tmp_path: Path)
     assert completion["result"] == {"frames": 240}
     missing = run(gateway, "run", "--key", f"{key}2", "--result", str(tmp_path / "none"), "--", "true")
     assert (missing.returncode, "--result" in missing.stderr) == (2, True)
+    file.write_text('"' * 65000)
+    refused = run(gateway, "run", "--key", f"{key}3", "--result", str(file), "--", "true")
+    assert (refused.returncode, "`result` is at most 65536 bytes" in refused.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
