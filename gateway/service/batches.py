@@ -28,7 +28,7 @@ from gateway.s3.xml import (
 )
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage
-from gateway.service.refusals import contested, unavailable
+from gateway.service.refusals import unavailable
 from gateway.service.sending import send_at_hand
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
@@ -161,8 +161,6 @@ class Batches:
 
     def _commit(self, passages: ExitStack, item: _Item) -> Passage:
         write = item.write
-        if item.entry.contested(write.key):
-            raise contested(write.key, self._fences.timing.settle_timeout_s, item.entry.rivals(write.key))
         passage = Passage(
             self._fences, item.live, item.entry, write.token, assembles=False, request_id=write.request_id
         )
