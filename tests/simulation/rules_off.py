@@ -237,7 +237,7 @@ def batches_pass_by_the_gate(off: Off) -> None:
     """R7: a batch asks nobody."""
 
     async def admit(self, asked, write):
-        live = await self._fences._load(write.key)
+        live = await self._fences.gates.of(write.key)
         live.pins += 1
         return batches._Item(asked, write, live, self._objects.pin(write.bucket, write.object_key))
 
