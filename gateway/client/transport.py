@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -148,7 +149,10 @@ class Transport:
             error, aiohttp.ClientResponseError | aiohttp.ServerDisconnectedError
         ):
             return f"{error}. Does it speak https:// there?"
-        return error.strerror if isinstance(error, OSError) and error.strerror else error
+        if isinstance(error, OSError):
+            number = error.errno or 0  # a resolver's are below 0, and its own
+            return os.strerror(number) if number > 0 else error.strerror or error
+        return error
 
     def _failure(self, answer: aiohttp.ClientResponse, body: bytes) -> Exception:
         problem = self._document(body)

@@ -99,6 +99,18 @@ def test_who_is_no_gateway(data: bytes) -> None:
     assert type(error.value) is Unreachable
 
 
+@pytest.mark.parametrize(
+    ("host", "why"), [("127.0.0.1:{port}", "Connection refused"), ("nowhere.invalid:{port}", "[Nn]ame")]
+)
+def test_nobody_there_is_told_in_the_system_s_words(host: str, why: str) -> None:
+    """Not in those of a library, which name no reason."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        url = f"http://{host.format(port=taken.getsockname()[1])}"
+        with SyncGatewayClient(url, patience_s=0) as client, pytest.raises(Unreachable, match=f"{url}: .*{why}"):
+            asked(client)
+
+
 def test_an_answer_without_end_that_breaks_off() -> None:
     """What has come is given, and the end is told from a break."""
     with answering(answer("200 OK", b'{"n":1}\n{"n":2}\n', length=100)) as client:
