@@ -19,7 +19,11 @@ class Guarded:
         self._background = background
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.key!r}, token {self.token}, {self.left_s:.1f} s left>"
+        try:
+            told = f" {self.key!r}, token {self.token}, {self.left_s:.1f} s left"
+        except RuntimeError:
+            told = ", not entered"
+        return f"<{type(self).__name__}{told}>"
 
     @property
     def key(self) -> str:

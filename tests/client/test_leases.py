@@ -285,6 +285,17 @@ def test_the_synchronous_face(gateway: Served, key: str) -> None:
         assert record.completion.result == "done"
 
 
+def test_a_lease_can_be_printed_at_any_time(gateway: Served, key: str) -> None:
+    """Also before there is one, as a debugger does; never with its credentials."""
+    with SyncGatewayClient(gateway.url) as client:
+        lease = client.lease(key)
+        assert repr(lease) == "<SyncLease, not entered>"
+        with lease:
+            assert repr(lease).startswith(f"<SyncLease {key!r}, token 1, ")
+            assert lease.credentials is not None
+            assert lease.credentials.secret_access_key not in repr((lease, lease.credentials, vars(lease)))
+
+
 def test_a_lost_lease_is_raised_at_the_next_check(gateway: Served, key: str) -> None:
     """Nothing interrupts a thread: the event is set, the callback called in another thread, and `check` raises."""
     told: list[str] = []
