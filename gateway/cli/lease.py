@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from gateway.cli.control_client import ControlClient, control_command
+from gateway.cli.control_client import ControlClient, Json, control_command
 from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.settings import Seconds
@@ -17,6 +17,7 @@ from gateway.cli.show import moment, print_facts, print_json
 from gateway.cli.table import print_table
 from gateway.client.calls import lease_path
 from gateway.clock import SystemClock
+from gateway.core.keys import token_in_json
 
 LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
 
@@ -113,7 +114,7 @@ def release(client: ControlClient, as_json: bool, key: str, token: int) -> None:
     """Give back the lease of TOKEN on KEY: its token is refused from now on, the floor stays."""
     client.ask("DELETE", f"{lease_path(key)}?token={token}")
     if as_json:
-        print_json({"key": key, "token": token, "released": True})
+        print_json({"key": key, "token": token_in_json(token), "released": True})
         return
     click.echo(f"Done: token {token} is sealed; the key is free.")
 
@@ -137,8 +138,7 @@ def list_leases(client: ControlClient, as_json: bool, prefix: str, limit: int | 
         click.echo("There are more: raise --limit, or leave it away.", err=True)
 
 
-def _left(one: dict[str, object]) -> str:
+def _left(one: Json) -> str:
     if one["pending"]:
         return "hand-over pending"
-    left_s = float(str(one["expires_in_s"]))
-    return f"{left_s:.1f} s" if left_s else "run out, not taken"
+    return f"{one['expires_in_s']:.1f} s" if one["expires_in_s"] else "run out, not taken"

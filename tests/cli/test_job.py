@@ -68,6 +68,14 @@ def test_a_lease_for_scripts(gateway: GatewayProcess, key: str) -> None:
     assert asked(gateway, "lease", "release", key, "1") == {"key": key, "token": 1, "released": True}
 
 
+def test_tokens_past_what_json_readers_have_exact_are_strings(gateway: GatewayProcess, key: str) -> None:
+    """In what a command tells by itself, as in what it passes on."""
+    gateway.raise_floor(key, 2**63 - 2)
+    highest = asked(gateway, "lease", "acquire", key)["token"]
+    assert highest == str(2**63 - 1)
+    assert asked(gateway, "lease", "release", key, highest)["token"] == highest
+
+
 def test_a_lost_answer_costs_no_lease(gateway: GatewayProcess, key: str) -> None:
     """A script that repeats its command with the same idempotency key gets the lease that it has."""
     once = ("lease", "acquire", key, "--holder", "script", "--idempotency-key", f"once-{secrets.token_hex(4)}")
