@@ -1,4 +1,4 @@
-"""Bytes on their way to a peer: together, in order, at once where that is asked for, and never to one that has gone."""
+"""Bytes on their way to a peer: together, in order, at once if alone or asked to, and never to one that has gone."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ class Peer(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
 
 async def test_what_is_sent_in_one_turn_goes_out_together() -> None:
     """With the next turn of the loop, in its order, as one lot; the next turn's is another."""
@@ -36,6 +44,19 @@ async def test_what_is_sent_in_one_turn_goes_out_together() -> None:
     outgoing.send(b"d")
     await asyncio.sleep(0)
     assert peer.lots == [b"abc", b"d"]
+
+
+async def test_what_is_alone_goes_out_at_once() -> None:
+    """With nothing to go out together with, the turn would only be waited for; what waited before goes first."""
+    peer = Peer()
+    outgoing = Outgoing(peer)
+    outgoing.send(b"a", b"b", alone=True)
+    assert peer.lots == [b"ab"]
+    outgoing.send(b"c")
+    outgoing.send(b"d", alone=True)
+    assert peer.lots == [b"ab", b"cd"]
+    await asyncio.sleep(0)
+    assert peer.lots == [b"ab", b"cd"]
 
 
 async def test_a_flush_sends_at_once_and_nothing_twice() -> None:

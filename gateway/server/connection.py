@@ -110,10 +110,10 @@ class Connection(asyncio.Protocol):
     def scheme(self) -> str:
         return "http" if self._transport.get_extra_info("sslcontext") is None else "https"
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, *, whole: bool = False) -> None:
         if self._transport.is_closing():
             raise ClientGone("the client has closed the connection")
-        self._outgoing.send(data)
+        self._outgoing.send(data, alone=whole and self._listener.serves_one)
 
     async def drained(self) -> None:
         self._outgoing.flush()

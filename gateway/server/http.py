@@ -37,8 +37,8 @@ class Carrier(Protocol):
         """`http`, or `https` over TLS."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Send. Raises `ClientGone`."""
+    def write(self, data: bytes, *, whole: bool = False) -> None:
+        """Send; `whole`: it is all of an answer. Raises `ClientGone`."""
         ...
 
     async def drained(self) -> None:
@@ -185,11 +185,11 @@ class Reply:
         if self._head_only or status in (204, 304):
             self.send_head(status, headers, len(body))
         else:
-            self._write(self._head(status, headers, len(body)) + body)
+            self._write(self._head(status, headers, len(body)) + body, whole=True)
 
     def send_head(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
         """An answer without a body: to HEAD, where `length` is that of the body which GET would bring, or 204, 304."""
-        self._write(self._head(status, headers, None if status in (204, 304) else length))
+        self._write(self._head(status, headers, None if status in (204, 304) else length), whole=True)
 
     def start(self, status: int, headers: Iterable[tuple[str, str]], length: int | None) -> None:
         """The head alone; the body follows by `write`. Without a length it is chunked, for an HTTP/1.0 client ended by
@@ -230,7 +230,7 @@ class Reply:
             lines = [_FORBIDDEN.sub("", line) for line in lines]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
-    def _write(self, data: bytes) -> None:
-        self._carrier.write(data)
+    def _write(self, data: bytes, *, whole: bool = False) -> None:
+        self._carrier.write(data, whole=whole)
         self.started = True
         self.bytes_sent += len(data)

@@ -56,6 +56,11 @@ class Listener:
         self._emptied: asyncio.Future[None] | None = None
         """Awaited by `shutdown`."""
 
+    @property
+    def serves_one(self) -> bool:
+        """All connections but one wait for their clients."""
+        return len(self.connections) - len(self.waiting) == 1
+
     def __call__(self) -> Connection:
         return Connection(self)
 

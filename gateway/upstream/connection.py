@@ -24,7 +24,7 @@ from gateway.outgoing import Outgoing
 from gateway.tls import refused_by_server, said_farewell
 from gateway.upstream.exchange import READ_BUFFER_BYTES, Exchange, Response
 
-WRITE_BUFFER_BYTES = 256 * 1024
+WRITE_BUFFER_BYTES = 64 * 1024
 """Body bytes waiting for the socket beyond which `write` waits."""
 MAX_HEAD_BYTES = 64 * 1024
 """The longest head of an answer that is taken (S3 answers less than 10 KiB)."""
@@ -35,6 +35,11 @@ _NO_TRANSPORT = cast(asyncio.Transport, None)
 
 class Owner(Protocol):
     """Who keeps the connection while no exchange runs on it."""
+
+    @property
+    def lends_one(self) -> bool:
+        """No other connection is in use."""
+        ...
 
     def released(self, connection: Connection) -> None:
         """The exchange has ended cleanly: the connection can carry another."""
@@ -106,7 +111,7 @@ class Connection(asyncio.Protocol):
         self._outgoing = Outgoing(self._transport)
 
     def start(self, method: str, head: bytes, body: bytes, unsent: int, silence_timeout_s: float) -> Exchange:
-        """Send `head` and `body` together, with the loop's next turn; answer the exchange, which awaits `unsent` more
+        """Send `head` and `body` together, by the loop's next turn; answer the exchange, which awaits `unsent` more
         body bytes."""
         assert self._exchange is None
         exchange = self._exchange = Exchange(self, method == "HEAD", unsent, silence_timeout_s)
@@ -116,10 +121,8 @@ class Connection(asyncio.Protocol):
         self._stray = False
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
-        if body:
-            self._outgoing.send(head, body)
-        else:
-            self._outgoing.send(head)
+        pieces = (head, body) if body else (head,)
+        self._outgoing.send(*pieces, alone=not unsent and self._owner.lends_one)
         return exchange
 
     def send(self, data: bytes) -> None:

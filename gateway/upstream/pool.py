@@ -46,6 +46,11 @@ class Pool:
         self.tls_fault: str | None = None
         """Why the last TLS handshake that failed did so; whoever has seen one succeed since sets it to None."""
 
+    @property
+    def lends_one(self) -> bool:
+        """One connection is in use, or being opened."""
+        return self._taken - len(self._idle) == 1
+
     async def acquire(self, *, fresh: bool = False) -> Connection:
         """A connection for one exchange, which must be started on it without awaiting anything in between.
 

@@ -11,10 +11,11 @@ import pytest
 
 from gateway.server import connection, listener
 from gateway.server.connection import MAX_QUEUE
-from gateway.server.http import READ_BUFFER_BYTES, Request
+from gateway.server.http import READ_BUFFER_BYTES, Reply, Request
 from gateway.server.listener import Limits
 from tests.server.rig import HOST, Rig, Stalled, Wire, raw, running, signed
 from tests.server.test_http import Odd
+from tests.test_outgoing import Peer
 
 LARGE = 300 * 1024
 TOKEN = ("x-fencing-token", "3")
@@ -49,6 +50,30 @@ async def test_a_long_pipeline_is_answered_whole_and_in_order(rig: Rig) -> None:
     for number in range(count):
         await wire.send(signed("GET", f"/b/k{number}"))
     assert [(await wire.answer()).body for _ in range(count)] == [b"%d" % number for number in range(count)]
+
+
+async def test_an_answer_goes_out_at_once_where_no_other_request_is_worked_on() -> None:
+    """Its client need not wait for the loop's turn; where others are worked on, they may go out together."""
+    peers = {"/alone": Peer(), "/slow": Peer(), "/other": Peer()}
+    gone_out: dict[str, bool] = {}
+
+    async def answer(request: Request) -> Reply:
+        if request.target == "/slow":
+            await asyncio.Event().wait()
+        reply = Reply(request.carrier, request)
+        reply.send(200, [], b"x")
+        gone_out[request.target] = bool(peers[request.target].lots)
+        return reply
+
+    it = listener.Listener(answer, lambda carrier, _: Reply(carrier, None), Limits())
+    for target, peer in peers.items():
+        made = it()
+        made.connection_made(peer)
+        made.data_received(raw(f"GET {target} HTTP/1.1", [("host", HOST)]))
+        while target != "/slow" and target not in gone_out:
+            await asyncio.sleep(0)
+    assert gone_out == {"/alone": True, "/other": False}
+    await it.shutdown(0)
 
 
 @pytest.mark.parametrize("size", [0, 5, LARGE])

@@ -37,6 +37,25 @@ async def test_idle_connection_with_unasked_bytes_is_dropped() -> None:
         assert (await sending).status == 201
 
 
+async def test_a_request_is_sent_at_once_where_no_other_exchange_runs() -> None:
+    """It need not wait for the loop's turn; where others run, they go out together."""
+    async with conversation() as (client, listener):
+        pool = client._pool
+        one = await pool.acquire()
+        assert pool.lends_one
+        two = await pool.acquire()
+        assert not pool.lends_one
+        exchange = one.start("GET", b"GET / HTTP/1.1\r\n\r\n", b"", 0, BOUND_S)
+        assert one._outgoing._pieces
+        peer = await listener.accept()
+        await peer.request()
+        await peer.send(OK)
+        assert (await exchange.response(BOUND_S)).status == 200
+        assert pool.lends_one
+        two.start("GET", b"GET / HTTP/1.1\r\n\r\n", b"", 0, BOUND_S)
+        assert not two._outgoing._pieces
+
+
 @pytest.mark.parametrize("reset", [True, False])
 async def test_write_on_dead_pooled_connection_is_lost(reset: bool) -> None:
     """A write whose bytes went out on a connection that then broke is in doubt, and is not sent again."""
