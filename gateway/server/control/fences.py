@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Self
 
 from pydantic import Field
 
 from gateway.core.keys import FencingKey, Ruleset, Token, token_in_json
-from gateway.server.control.access import may_use
 from gateway.server.control.asked import REQUEST_ID
 from gateway.server.control.calls import Ask, Call, Role
 from gateway.server.control.documents import (
@@ -24,6 +24,7 @@ from gateway.server.control.documents import (
     TokenShown,
 )
 from gateway.server.control.history import EventShown
+from gateway.server.control.pages import page_of
 from gateway.server.control.problems import Problem
 from gateway.service.fences import Fences
 from gateway.service.leases import Lease
@@ -50,7 +51,7 @@ class FencesAsked(Page):
     """Which keys."""
 
     prefix: str = Field("", description="Keys that begin so.")
-    after: str | None = Field(None, description="The `next` of the page before.")
+    after: str = Field("", description="The `next` of the page before.")
 
 
 class EventsAsked(Page):
@@ -246,9 +247,9 @@ class FenceCalls:
 
     async def list_fences(self, ask: Ask, query: FencesAsked) -> FencePage:
         """Known keys in order; pages by cursor."""
-        fences = await self._store.fences(query.after, query.limit, query.prefix)
-        shown = [FenceShown.of(fence) for fence in fences if may_use(ask.caller, fence.key)]
-        return FencePage(fences=shown, next=fences[-1].key if len(fences) == query.limit else None)
+        read = partial(self._store.fences, prefix=query.prefix)
+        fences, following = await page_of(read, ask.caller, query.after, query.limit)
+        return FencePage(fences=[FenceShown.of(fence) for fence in fences], next=following)
 
     async def show_fence(self, key: KeyGiven) -> KeyShown:
         """One key: floors, what is unsettled, and what its hand-over waits for."""

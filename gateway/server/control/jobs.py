@@ -38,6 +38,7 @@ from gateway.server.control.job_documents import (
 )
 from gateway.server.control.leases import Credentials, LeaseShown, handed_out, require_at_most
 from gateway.server.control.leases import Output as OutputOf
+from gateway.server.control.pages import page_of
 from gateway.server.control.problems import Problem
 from gateway.service.completions import Completions
 from gateway.service.deliveries import Delivery, Wish
@@ -196,9 +197,9 @@ class JobCalls:
 
     async def list_jobs(self, ask: Ask, query: JobsAsked) -> JobPage:
         """Jobs by key; pages by cursor."""
-        jobs = await self._jobs.listed(query.queue, query.state, query.after, query.limit)
-        shown = [JobShown.of(job) for job in jobs if may_use(ask.caller, job.key)]
-        return JobPage(jobs=shown, next=jobs[-1].key if len(jobs) == query.limit else None)
+        read = partial(self._jobs.listed, query.queue, query.state)
+        jobs, following = await page_of(read, ask.caller, query.after, query.limit)
+        return JobPage(jobs=[JobShown.of(job) for job in jobs], next=following)
 
     async def show_job(self, key: KeyGiven) -> JobKnown:
         """One job: its state, its attempts, who works on it, and its completion."""

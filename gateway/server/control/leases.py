@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, Any, Self
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,7 +11,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from gateway.core.keys import FencingKey, Token
-from gateway.server.control.access import ApiToken, may_use
+from gateway.server.control.access import ApiToken
 from gateway.server.control.asked import IDEMPOTENCY_KEY, REQUEST_ID
 from gateway.server.control.calls import Ask, Call
 from gateway.server.control.credentials import CredentialsShown
@@ -25,6 +26,7 @@ from gateway.server.control.documents import (
     TokenGiven,
     TokenShown,
 )
+from gateway.server.control.pages import page_of
 from gateway.server.control.problems import Problem
 from gateway.service.leases import LEASE_EVENTS, Lease, Leases
 
@@ -73,7 +75,7 @@ class LeasesAsked(Page):
     """Which leases."""
 
     prefix: str = Field("", description="Those on keys that begin so.")
-    after: str | None = Field(None, description="The `next` of the page before.")
+    after: str = Field("", description="The `next` of the page before.")
 
 
 class LeaseShown(Shown):
@@ -212,13 +214,13 @@ class LeaseCalls:
 
     async def list_leases(self, ask: Ask, query: LeasesAsked) -> LeasePage:
         """Leases that are held, by key; one that has run out is, as long as nobody has taken it over."""
-        leases = await self._leases.listed(query.after, query.limit, query.prefix)
+        read = partial(self._leases.listed, prefix=query.prefix)
+        leases, following = await page_of(read, ask.caller, query.after, query.limit)
         shown = [
             ListedShown(**LeaseShown.of(lease).__dict__, pending=lease.pending, granted_at=lease.granted_at)
             for lease in leases
-            if may_use(ask.caller, lease.key)
         ]
-        return LeasePage(leases=shown, next=leases[-1].key if len(leases) == query.limit else None)
+        return LeasePage(leases=shown, next=following)
 
 
 def require_at_most(max_ttl_s: float, **asked: float | None) -> None:

@@ -96,7 +96,7 @@ async def test_a_token_is_held_to_its_keys(make: Make, target: str, body: object
 
 
 async def test_a_list_shows_only_the_keys_of_the_token(make: Make) -> None:
-    """Others' keys are not listed; the cursor still goes through all."""
+    """Others' keys are not listed."""
     listener = await make(TOKENS)
     for key in ("job-1", "job-2", "other"):
         await listener.store.raise_floor(key, 1)
