@@ -113,12 +113,14 @@ class BucketCalls:
             refused=[RefusedBucket(bucket=b, reason=why, remedy=remedy(b)) for b, why in refused.items()],
         )
 
-    async def rebuild(self, bucket: BucketGiven) -> RebuildShown:
+    async def rebuild(self, ask: Ask, bucket: BucketGiven) -> RebuildShown:
         """Make a bucket this database's, with the floors that its objects tell; answers at once."""
+        _for_all_keys(ask, "a rebuild")
         return self._told(self._rebuilds.begin(bucket))
 
-    async def show_rebuild(self, bucket: BucketGiven, query: RebuildAsked) -> RebuildShown:
+    async def show_rebuild(self, ask: Ask, bucket: BucketGiven, query: RebuildAsked) -> RebuildShown:
         """How far the last rebuild of a bucket has come; with `wait_s`, answered when it is over, else after that."""
+        _for_all_keys(ask, "a rebuild")
         await self._rebuilds.wait(bucket, query.wait_s)
         progress = self._rebuilds.progress(bucket)
         if progress is None:
@@ -126,9 +128,8 @@ class BucketCalls:
         return self._told(progress)
 
     async def backup(self, ask: Ask) -> web.StreamResponse:
-        """A consistent copy of the database, made while it is in use: of all keys, so for who may use them all."""
-        if not may_use_all(ask.caller):
-            raise Problem(403, "forbidden", "a backup holds all keys, and this API token is limited to some")
+        """A consistent copy of the database, made while it is in use."""
+        _for_all_keys(ask, "a backup")
         if self._data is None:
             raise Problem(409, "no-backup", "this gateway keeps its database in memory")
         with TemporaryDirectory(prefix=".backup-", dir=self._data) as directory:
@@ -160,3 +161,9 @@ class BucketCalls:
             unreadable_objects=progress.unreadable_objects,
             error=progress.error or None,
         )
+
+
+def _for_all_keys(ask: Ask, what: str) -> None:
+    """Raises `Problem` (403) where the caller may not use every key."""
+    if not may_use_all(ask.caller):
+        raise Problem(403, "forbidden", f"{what} is of all keys, and this API token is limited to some")

@@ -57,13 +57,16 @@ async def test_operators_alone_rebuild_and_back_up() -> None:
         assert (await ask(rig, "POST", REBUILD, "operators"))[0] == 202
 
 
-async def test_a_backup_is_for_who_may_use_every_key() -> None:
-    """It holds all floors, jobs and histories: an operator who is limited to some keys is refused it."""
+async def test_what_is_of_all_keys_is_for_who_may_use_every_one() -> None:
+    """A backup holds all floors, jobs and histories, and a rebuild raises floors of whatever keys the objects bear, and
+    names them: an operator who is limited to some keys is refused both, and nothing is begun."""
     limited = ApiToken("limited", True, ("[!o]*", "?"))
     async with running(api_tokens=(OPERATOR, limited)) as rig:
-        status, problem = await ask(rig, "GET", "/v1/backup", "limited")
-        assert (status, problem["reason"]) == (403, "forbidden")
+        for method, path in (("GET", "/v1/backup"), ("POST", REBUILD), ("GET", REBUILD)):
+            status, problem = await ask(rig, method, path, "limited")
+            assert (status, problem["reason"]) == (403, "forbidden")
         assert (await ask(rig, "GET", "/v1/backup", "operators"))[1]["reason"] == "no-backup"
+        assert (await ask(rig, "GET", REBUILD, "operators"))[1]["reason"] == "not-found"
 
 
 @pytest.mark.parametrize(
