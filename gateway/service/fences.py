@@ -257,8 +257,9 @@ class Fences:
         return [live.passages[send].describe(now) for send in live.gate.unsettled() if send.token < token]
 
     async def settle(self, key: FencingKey, token: Token | None, reason: str) -> list[UnsettledSend]:
-        """Settle, on an operator's word, what of `key` (and of `token`, if it is named) is in doubt; answers that. It
-        is recorded durably before it takes effect. Raises `StoreUnavailable`."""
+        """Settle, on an operator's word, what of `key` (and of `token`, if it is named) is in doubt; answers that,
+        durably recorded. Raises `StoreUnavailable`: nothing has been settled, or else it is recorded as soon as the
+        store can."""
         live = self.gates.get(key)
         if live is None:
             return []
@@ -270,16 +271,17 @@ class Fences:
         }
         if not doubtful:
             return []
-        for told in doubtful.values():
-            self.store.record(self._event(live, EventKind.SETTLED_BY_OPERATOR, told, f": {reason}"))
         live.pins += 1
         try:
-            await self.store.check()  # a durable write, which takes what is lazy along
+            await self.store.check()  # what cannot be recorded is not done
             settled = live.gate.overrule(doubtful)
             for send in settled:
-                _log.warning("settled-by-operator", **_told(live, doubtful[send]), reason=reason)
+                told = doubtful[send]
+                self.store.record(self._event(live, EventKind.SETTLED_BY_OPERATOR, told, f": {reason}"))
+                _log.warning("settled-by-operator", **_told(live, told), reason=reason)
                 self.settled_by_operator += 1
                 live.passages[send].settled()
+            await self.store.check()  # a durable write, which takes what is lazy along
         finally:
             self.unpin(live)
         return [doubtful[send] for send in settled]

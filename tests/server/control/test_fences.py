@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.keys import FencingKey, Rule, Token, TokenLimits, compile_rule
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind
 from gateway.telemetry import Telemetry
 from tests.server.control.rig import (
@@ -151,9 +152,7 @@ async def test_settle_lets_the_hand_over_through_and_is_recorded(listener: Liste
         assert (status, answer["settled"]) == (200, [])
         status, fence = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"})
         assert (status, fence["completed_floor"]) == (200, 34)
-    events = (await listener.get("/v1/fences/k/events"))[1]["events"]
-    found = [(e["token"], e["detail"], e["request_id"]) for e in events if e["kind"] == "settled-by-operator"]
-    assert found == [(33, "b/o: store wiped", "request-1")]
+    assert await settlings(listener) == [(33, "b/o: store wiped", "request-1")]
     assert (await samples(listener))["fencing_sends_settled_by_operator"] == 1
 
 
@@ -175,14 +174,41 @@ async def test_settle_can_be_held_to_one_token(listener: Listener) -> None:
         assert len((await listener.post("/v1/fences/k/settle", {"reason": "x", "token": 33}))[1]["settled"]) == 2
 
 
-async def test_a_settling_that_cannot_be_recorded_is_not_done(listener: Listener) -> None:
-    """R5, recorded: without the database the doubt stays."""
+async def settlings(listener: Listener) -> list[tuple[int, str, str]]:
+    """Token, detail and request of each in the history of k."""
+    events = (await listener.get("/v1/fences/k/events"))[1]["events"]
+    return [(e["token"], e["detail"], e["request_id"]) for e in events if e["kind"] == "settled-by-operator"]
+
+
+async def test_a_settling_that_cannot_be_recorded_is_not_done(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5, recorded: without the database the doubt stays, and no history tells later of what was not done."""
+
+    async def fails() -> None:
+        raise StoreUnavailable("disk full")
+
     async with in_doubt(listener, 33, 33) as (_, awaited):
         awaited.refused()
-        listener.store.broken = True
-        assert (await listener.post("/v1/fences/k/settle", {"reason": "x"}))[0] == 503
-        listener.store.broken = False
+        with monkeypatch.context() as full:
+            full.setattr(listener.store, "check", fails)
+            assert (await listener.post("/v1/fences/k/settle", {"reason": "x"}))[0] == 503
         assert len((await listener.get("/v1/fences/k"))[1]["unsettled"]) == 1
+        assert await settlings(listener) == []
+
+
+async def test_what_settles_meanwhile_is_not_the_operators(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a nonce turns up while the operator's word is on its way to the disk, the history tells of no other."""
+    async with in_doubt(listener, 33, 33) as (doubtful, awaited):
+        awaited.refused()
+
+        async def slow() -> None:
+            doubtful.nonce_seen()
+
+        monkeypatch.setattr(listener.store, "check", slow)
+        status, answer = await listener.post("/v1/fences/k/settle", {"reason": "x"})
+        assert (status, answer["settled"], answer["unsettled"]) == (200, [], [])
+        assert await settlings(listener) == []
 
 
 async def test_seal_waits_for_nothing_and_seals_the_token_that_was_meant(listener: Listener) -> None:
