@@ -7,7 +7,7 @@ store. What is delivered to a caller who goes away meanwhile is called back, unl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -78,10 +78,11 @@ class Deliveries:
         queues: Queues,
         running: Running,
         max_waiting: int,
+        look_after: Callable[[Job], Awaitable[Lease | None]],
         doubt: Callable[[FencingKey], None],
     ) -> None:
-        """`max_waiting` bounds the workers that wait; `doubt` is told of a job of which nobody knows whether the store
-        has delivered it."""
+        """`max_waiting` bounds the workers that wait; `look_after` answers the lease that a job runs under, None where
+        that is over; `doubt` is told of a job of which nobody knows whether the store has delivered it."""
         self._leases = leases
         self._store = store
         self._clock = clock
@@ -89,6 +90,7 @@ class Deliveries:
         self._queues = queues
         self._running = running
         self._max_waiting = max_waiting
+        self._look_after = look_after
         self._doubt = doubt
         self._repeats: Repeats[tuple[str, str], list[Delivery]] = Repeats()
         self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
@@ -171,12 +173,11 @@ class Deliveries:
         """What an earlier call of the same idempotency key was given, as far as it is still held."""
         held = []
         for job in await self._store.jobs.delivered_by(delivery):
-            fence = await self._store.fence(job.key)
-            if fence.held is not None and fence.held.token == job.token:
-                if fence.held.holder != wish.holder:
+            lease = await self._look_after(job)
+            if lease is not None:
+                if lease.holder != wish.holder:
                     raise RepeatedReceive
                 held.append(job)
-                self._running.note(job)
         return await self._told(held, wish) if held else []
 
     async def _take(self, queue: Queue, place: Place, rule: QueueRule, wish: Wish, delivery: str) -> Job | None:

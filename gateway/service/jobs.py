@@ -63,6 +63,7 @@ class Jobs:
             queues=self._queues,
             running=self._running,
             max_waiting=max_waiting,
+            look_after=self._look_after,
             doubt=self._doubt,
         )
         self._turns = Turns()
@@ -330,11 +331,12 @@ class Jobs:
         else:
             self._doubt(key)  # it may have been done by an attempt that failed
 
-    async def _look_after(self, job: Job) -> None:
-        """The job runs: it comes back when its lease ends, at once if that is over. Raises `TryAgain`."""
+    async def _look_after(self, job: Job) -> Lease | None:
+        """The job runs: it comes back when its lease ends. Answers that; None if it is over, so that the job comes back
+        at once. Raises `TryAgain`."""
         key = FencingKey(job.key)
         if not self._running.note(job):
-            return  # delivered again since the job was read
+            return None  # delivered again since the job was read
         try:
             lease = await self._leases.lease_of(key)
         except BaseException:
@@ -342,8 +344,10 @@ class Jobs:
             raise
         if lease is None or lease.token != job.token:
             self._ended(key, Token(job.token), EventKind.SEALED)
-        elif not lease.expires_in_s:
+            return None
+        if not lease.expires_in_s:
             self._ended(key, lease.token, EventKind.EXPIRED)  # that will not be told again
+        return lease
 
     def _doubt(self, key: FencingKey) -> None:
         """The store has failed, and may have changed the job of `key` all the same."""

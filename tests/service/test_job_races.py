@@ -116,11 +116,30 @@ def test_a_repeated_call_does_not_bring_back_an_earlier_delivery() -> None:
         d = await desk()
         await d.submit("j")
         assert await d.received(idempotency_key="once") == ("j", 1, 1)
-        answers_late(d.store, "fence", after_s=35)
+        answers_late(d.store.jobs, "delivered_by", after_s=35)
         again = asyncio.ensure_future(d.receive(idempotency_key="once"))
         assert await d.received(wait_s=60) == ("j", 2, 2)
         assert await again == []
         assert await d.received(wait_s=60) == ("j", 3, 3)
+
+    play(main())
+
+
+@pytest.mark.parametrize("read", ["delivered_by", "fence"])
+def test_what_is_given_up_while_it_is_asked_for_again_runs_no_more(read: str) -> None:
+    """The repeated call had read that it was held, and counted it among the running for ever."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received(idempotency_key="once")
+        answers_late(d.store if read == "fence" else d.store.jobs, read, after_s=5)
+        again = asyncio.ensure_future(d.receive(idempotency_key="once"))
+        await at(1)
+        await d.jobs.release(J, Token(1), delay_s=100)
+        await again
+        assert (d.jobs.running, (await d.job()).state) == (0, JobState.DELAYED)
+        assert await d.received(wait_s=200) == ("j", 2, 1)
 
     play(main())
 
