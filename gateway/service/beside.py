@@ -6,7 +6,34 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import structlog
+
+from gateway.core.errors import FenceError
+from gateway.service.job_errors import JobError
+from gateway.service.lease_errors import LeaseError
+from gateway.stores.base import StoreUnavailable
+
+_log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
+ANSWERS = (FenceError, LeaseError, JobError, StoreUnavailable)
+"""What is raised to say no. All else is a fault of the program."""
+
+
+async def answer_of(task: asyncio.Future[T]) -> T:
+    """What the task answers, or raises. A caller that goes away meanwhile does not end it; a fault of the program in it
+    is the log's then."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_tell_fault)
+        raise
+
+
+def _tell_fault(task: asyncio.Future[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ANSWERS):
+        _log.error("internal-error", exc_info=error)
 
 
 class Beside:
@@ -29,9 +56,7 @@ class Beside:
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """What it answers, or raises. A caller that goes away meanwhile does not end it."""
-        task = self.run(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
-        return await asyncio.shield(task)
+        return await answer_of(self.run(work))
 
     async def ended(self) -> None:
         """Wait until all that run now have ended, however they do."""

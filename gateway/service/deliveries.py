@@ -20,8 +20,8 @@ from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.alarms import MIN_WAIT_S
-from gateway.service.beside import Beside
-from gateway.service.job_errors import RepeatedReceive
+from gateway.service.beside import Beside, answer_of
+from gateway.service.job_errors import JobError, RepeatedReceive
 from gateway.service.lease_errors import Held, LeaseError
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import Queue, QueueRule, QueueRules, Queues
@@ -61,8 +61,11 @@ class Wish:
     request_id: str = ""
 
 
-class _NotWaiting(Exception):
+class _NotWaiting(JobError):
     """The job has been delivered, ended or removed since it was found."""
+
+    def __init__(self, key: FencingKey) -> None:
+        super().__init__(f"The job {key!r} waits no more.", key)
 
 
 class Deliveries:
@@ -136,7 +139,7 @@ class Deliveries:
                 places = [first, *queue.take_more(wish.most - 1, may_have)]
                 work = self._beside.run(self._deliver(queue, places, rule, wish, delivery))
                 try:
-                    deliveries = await asyncio.shield(work)
+                    deliveries = await answer_of(work)
                 except asyncio.CancelledError:
                     if wish.idempotency_key is None:
                         work.add_done_callback(self._recall)
@@ -196,7 +199,7 @@ class Deliveries:
                 delivered = change.job
                 self._running.note(delivered)
             elif change.job is None or change.job.state is not JobState.WAITING:
-                raise _NotWaiting
+                raise _NotWaiting(key)
             return Granted(change.fence, change.fence.floor if change.done else 0)
 
         visibility_s = rule.visibility_s if wish.visibility_s is None else wish.visibility_s

@@ -19,6 +19,7 @@ from gateway.core.gate import Admission, Gate, Send
 from gateway.core.keys import MAX_TOKEN, UNLIMITED, FencingKey, Token, TokenLimits
 from gateway.core.write import Phase
 from gateway.service.alarms import MIN_WAIT_S
+from gateway.service.beside import answer_of
 from gateway.service.earlier_run import EarlierRun
 from gateway.service.gates import Gates, stored
 from gateway.service.passages import LiveGate, Passage
@@ -116,8 +117,8 @@ class Fences:
         live = await self.gates.of(key)
         live.gate.refuse_overtaken(token)
         live.pins += 1
-        # Shielded, like all that follows: a caller that goes away must not leave the gate behind the store.
-        return await asyncio.shield(asyncio.ensure_future(self._end_durably(live, call)))
+        # A caller that goes away must not leave the gate behind the store.
+        return await answer_of(asyncio.ensure_future(self._end_durably(live, call)))
 
     async def _end_durably(self, live: LiveGate, call: Callable[[], Awaitable[Fence]]) -> Fence:
         try:
@@ -327,7 +328,7 @@ class Fences:
     ) -> None:
         gate = live.gate
         event = Event(gate.key, kind, token, gate.floor, cause, request_id)
-        await asyncio.shield(asyncio.ensure_future(self._raise_durably(live, token, event)))
+        await answer_of(asyncio.ensure_future(self._raise_durably(live, token, event)))
 
     async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
         live.pins += 1

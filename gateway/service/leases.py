@@ -21,6 +21,7 @@ import structlog
 from gateway.core.errors import Refused
 from gateway.core.keys import FencingKey, Token
 from gateway.core.lease import UNCAPPED, Caps, Term
+from gateway.service.beside import answer_of
 from gateway.service.fences import Fences
 from gateway.service.holdings import Holdings
 from gateway.service.lease_errors import Capped, Held, Lost, Repeated
@@ -223,7 +224,7 @@ class Leases:
         line.deciding = True
         task = asyncio.ensure_future(self._take_durably(line, wanted, 0 if line.held is None else line.held.token))
         try:
-            return await asyncio.shield(task)
+            return await answer_of(task)
         except asyncio.CancelledError:
             task.add_done_callback(partial(self._taken_for_nobody, line))
             raise

@@ -5,29 +5,45 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
+from gateway.core.keys import FencingKey
 from gateway.service.beside import Beside
+from gateway.service.job_errors import NoJob
+from gateway.stores.base import StoreUnavailable
+
+J = FencingKey("j")
 
 
-async def test_what_is_brought_to_its_end_outlives_its_caller() -> None:
-    """He goes away: the work goes on, and what it then raises is nobody's concern."""
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(
+    ("raised", "told"), [(ValueError("a fault"), True), (StoreUnavailable("disk full"), False), (NoJob(J), False)]
+)
+async def test_what_is_brought_to_its_end_outlives_its_caller(raised: Exception, told: bool, at_once: bool) -> None:
+    """He goes away, before the work is done or at that very moment: the work goes on. An answer is nobody's concern
+    then, and a fault of the program the log's."""
     beside, go_on, done = Beside(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
         await go_on.wait()
         done.set()
-        raise ValueError("nobody is told")
+        raise raised
 
-    caller = asyncio.create_task(beside.to_its_end(work()))
-    await asyncio.sleep(0)
-    caller.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await caller
-    assert not beside.idle
-    go_on.set()
-    await beside.ended()
+    with structlog.testing.capture_logs() as log:
+        caller = asyncio.create_task(beside.to_its_end(work()))
+        await asyncio.sleep(0)
+        if at_once:
+            go_on.set()
+            await done.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        go_on.set()
+        await beside.ended()
+        await asyncio.sleep(0)
     assert done.is_set()
     assert beside.idle
+    assert [(line["event"], line["exc_info"]) for line in log] == [("internal-error", raised)] * told
 
 
 async def test_who_waits_is_told_what_it_answers_or_raises() -> None:
@@ -37,9 +53,11 @@ async def test_who_waits_is_told_what_it_answers_or_raises() -> None:
     async def work(answer: int) -> int:
         return 1 // answer
 
-    assert await beside.to_its_end(work(1)) == 1
-    with pytest.raises(ZeroDivisionError):
-        await beside.to_its_end(work(0))
+    with structlog.testing.capture_logs() as log:
+        assert await beside.to_its_end(work(1)) == 1
+        with pytest.raises(ZeroDivisionError):
+            await beside.to_its_end(work(0))
+    assert log == []
 
 
 async def test_a_stop_cuts_off_what_runs() -> None:

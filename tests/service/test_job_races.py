@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from gateway.core.errors import TryAgain
 from gateway.core.job import JobState
@@ -140,6 +141,32 @@ def test_what_is_given_up_while_it_is_asked_for_again_runs_no_more(read: str) ->
         await again
         assert (d.jobs.running, (await d.job()).state) == (0, JobState.DELAYED)
         assert await d.received(wait_s=200) == ("j", 2, 1)
+
+    play(main())
+
+
+@pytest.mark.parametrize("once", [None, "once"])
+def test_a_fault_in_a_delivery_whose_caller_has_gone_is_logged(once: str | None) -> None:
+    """He is told of it no more, and others are delivered the job."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        deliver = d.store.jobs.deliver
+
+        async def failing(*_: object) -> JobChange:
+            d.store.jobs.deliver = deliver  # type: ignore[method-assign]
+            await asyncio.sleep(5)
+            raise RuntimeError("a fault")
+
+        d.store.jobs.deliver = failing  # type: ignore[method-assign, assignment]
+        with structlog.testing.capture_logs() as log:
+            call = asyncio.ensure_future(d.receive(idempotency_key=once))
+            await at(1)
+            call.cancel()
+            await at(10)
+        assert [line["event"] for line in log] == ["internal-error"]
+        assert await d.received() == ("j", 1, 1)
 
     play(main())
 
