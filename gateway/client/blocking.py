@@ -16,8 +16,9 @@ class _Context(Guarded):
     """Entered: obtained, and renewed from then on. Left: ended as the subclass says."""
 
     def __enter__(self) -> Self:
+        beginning = self._hold.begin()
         try:
-            self._background.call(self._hold.begin())
+            self._background.call(beginning)
         except BaseException:
             # Interrupted just when it had been obtained: nobody would give it back.
             self._background.submit(self._hold.leave(self._hold.release))

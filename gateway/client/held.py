@@ -10,10 +10,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from gateway.client.errors import LeaseLost
 from gateway.client.records import Grant
 from gateway.clock import Clock
+
+T = TypeVar("T")
 
 LEAST_MARGIN_S = 0.05
 MARGIN_OF_TERM = 0.02
@@ -44,7 +47,7 @@ class Held:
         self.deadline = sent_at + expires_in_s - max(LEAST_MARGIN_S, MARGIN_OF_TERM * expires_in_s)
         self.renew_at = sent_at + expires_in_s / RENEWALS_IN_TERM
         self.last_failure = None
-        self.on_renewed(self.deadline)
+        _tell(self.on_renewed, self.deadline)
 
     @property
     def left_s(self) -> float:
@@ -68,10 +71,7 @@ class Held:
             callbacks, self._callbacks = self._callbacks, []
         self.lost.set()
         for callback in callbacks:
-            try:
-                callback(error)
-            except Exception:  # the caller's own: told like what nobody catches, and the others are called
-                sys.excepthook(*sys.exc_info())
+            _tell(callback, error)
 
     def check(self) -> None:
         """Raises `LeaseLost` if it is lost, or if its time is over and the heartbeat has not told so yet, as in a
@@ -85,3 +85,12 @@ class Held:
         """The error of a lease whose time is over."""
         why = f": {self.last_failure}" if self.last_failure else ""
         return LeaseLost(f"the lease of {self.grant.key!r} could not be renewed in time{why}")
+
+
+def _tell(callback: Callable[[T], None], news: T) -> None:
+    """What fails in a holder's own code, an exit included, is told like what nobody catches: the heartbeats of all
+    leases go on in this thread."""
+    try:
+        callback(news)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())

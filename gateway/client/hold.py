@@ -1,5 +1,5 @@
 """From the grant of a lease, or the delivery of a job, to its end. All of it runs in the client's own thread, except
-that the calls that end it are noted in the caller's: he may be gone before they begin."""
+that the calls that begin and end it are noted in the caller's: he may be gone before they run."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Hold(ABC):
         self._clock = clock
         self._held: Held | None = None
         self._heartbeat: asyncio.Task[None] | None = None
+        self._begun = False
         self.ended = False
         """By its holder: completed, failed or given back."""
         self.not_ended_for: Exception | None = None
@@ -54,9 +55,20 @@ class Hold(ABC):
     @abstractmethod
     async def _give_back(self, grant: Grant) -> None: ...
 
-    async def begin(self) -> None:
-        """Obtain, and keep from now on. Raises `Refused`, `Unreachable`."""
-        held = await self._obtained()
+    def begin(self) -> Coroutine[Any, Any, None]:
+        """Obtain, and keep from now on. Raises `Refused`, `Unreachable`; and at once `RuntimeError` where that has been
+        begun already: whichever context ended first would end what the other holds."""
+        if self._begun:
+            raise RuntimeError("a lease or job is entered once: ask the client for another one")
+        self._begun = True
+        return self._begin()
+
+    async def _begin(self) -> None:
+        try:
+            held = await self._obtained()
+        except BaseException:
+            self._begun = False
+            raise
         self._held = held
         self._heartbeat = asyncio.create_task(beat(held, lambda bound_s: self._renew(held.grant, bound_s), self._clock))
 

@@ -48,8 +48,9 @@ class _Context(Guarded):
     _cancelling: _Cancelling
 
     async def __aenter__(self) -> Self:
+        beginning = self._hold.begin()
         try:
-            await self._background.run(self._hold.begin())
+            await self._background.run(beginning)
         except BaseException:
             # Cancelled just when it had been obtained: nobody would give it back.
             self._background.submit(self._hold.leave(self._hold.release))

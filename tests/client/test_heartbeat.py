@@ -148,6 +148,29 @@ def test_who_ends_the_lease_himself_is_not_disturbed() -> None:
     run(main())
 
 
+def test_a_callback_that_fails_stops_no_heartbeat() -> None:
+    """What a holder wants told of each renewal may fail: the next renewals come all the same."""
+
+    async def main() -> None:
+        clock = VirtualClock()
+        held = held_at(clock.monotonic(), clock)
+        told: list[float] = []
+
+        def broken(deadline: float) -> None:
+            told.append(deadline)
+            raise SystemExit
+
+        held.on_renewed = broken
+        heartbeat = asyncio.create_task(beat(held, Gateway(clock, full).renew, clock))
+        await asyncio.sleep(2 * TTL_S)
+        assert not heartbeat.done()
+        heartbeat.cancel()
+        held.check()
+        assert len(told) > 3
+
+    run(main())
+
+
 def test_a_check_needs_no_heartbeat() -> None:
     """In a process that has just been continued the clock alone says that the time is over; callbacks hear it once,
     and one that fails keeps none from being told."""

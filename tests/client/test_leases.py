@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -294,6 +295,46 @@ def test_a_lease_can_be_printed_at_any_time(gateway: Served, key: str) -> None:
             assert repr(lease).startswith(f"<SyncLease {key!r}, token 1, ")
             assert lease.credentials is not None
             assert lease.credentials.secret_access_key not in repr((lease, lease.credentials, vars(lease)))
+
+
+def test_a_lease_is_entered_once(gateway: Served, key: str) -> None:
+    """Entered again, within or afterwards, it would be given back too early, or never: refused, and the first use is
+    left alone. One that was not to be had may be tried again."""
+    with SyncGatewayClient(gateway.url) as client:
+        lease = client.lease(key)
+        with lease:
+            with pytest.raises(RuntimeError, match="once"):
+                lease.__enter__()
+            other = client.lease(key)
+            with pytest.raises(LeaseHeld):
+                other.__enter__()
+        with pytest.raises(RuntimeError, match="once"):
+            lease.__enter__()
+        with other:
+            assert other.token == lease.token + 1
+
+
+async def test_two_tasks_cannot_share_a_lease(gateway: Served, key: str) -> None:
+    """The second one to enter it is told, while the first still waits for its lease, and spoils nothing."""
+    async with GatewayClient(gateway.url) as client:
+        lease = client.lease(key)
+        entered, refused = await asyncio.gather(lease.__aenter__(), lease.__aenter__(), return_exceptions=True)
+        assert isinstance(refused, RuntimeError)
+        assert entered is lease
+        with pytest.raises(LeaseHeld):
+            await client.lease(key).__aenter__()
+        await lease.__aexit__(None, None, None)
+
+
+def test_a_callback_that_ends_its_thread_ends_nothing(gateway: Served, key: str) -> None:
+    """`sys.exit` in one is told like any failure: other leases are renewed, and calls are answered."""
+    with SyncGatewayClient(gateway.url) as client, client.lease(f"{key}2", ttl_s=TTL_S) as other:
+        with suppress(LeaseLost), client.lease(key, ttl_s=TTL_S) as lease:
+            lease.on_lost(lambda _: sys.exit("lost"))
+            gateway.take_over(key)
+            assert lease.lost.wait(BOUND_S)
+        time.sleep(2 * TTL_S)
+        other.check()
 
 
 def test_a_lost_lease_is_raised_at_the_next_check(gateway: Served, key: str) -> None:
