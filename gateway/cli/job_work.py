@@ -105,8 +105,10 @@ class Task:
             self._wards.add(ward)
             try:
                 guard_with(ward, job)
+                if self._hurried:
+                    ward.stop()
                 status = status_of(ward.wait())
-                judge(ward, job)
+                judge(ward, job, told_to_end=self._hurried)
             finally:
                 self._wards.discard(ward)
             if status and self._hurried:
@@ -120,7 +122,7 @@ class Task:
         """End all that runs; their jobs go back to the queue."""
         self._hurried = True
         for ward in tuple(self._wards):
-            ward.send(signal.SIGTERM)
+            ward.stop()
 
 
 class Crew:

@@ -29,10 +29,11 @@ def main(arguments: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [int(number) for number in mask.split(",") if number])
     try:
         os.execvp(program[0], program)  # noqa: S606 - the user's own command
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: the name is empty
         if sys.stderr is not None:  # it may be closed
-            sys.stderr.write(f"fencing-gateway: {program[0]}: {error.strerror}\n")
-        sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_BE_RUN)
+            why = error.strerror if isinstance(error, OSError) else "no program has an empty name"
+            sys.stderr.write(f"fencing-gateway: {program[0]}: {why}\n")
+        sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError | ValueError) else CANNOT_BE_RUN)
 
 
 if __name__ == "__main__":

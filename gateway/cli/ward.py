@@ -42,7 +42,7 @@ class Ward:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self.keep_until(deadline)
+        self._tell(f"deadline {deadline!r}")
         gate, opener = os.pipe()
         with open(opener, "wb", buffering=0) as opened:
             try:
@@ -64,11 +64,11 @@ class Ward:
 
     def keep_until(self, deadline: float) -> None:
         """The lease lasts until then."""
-        self._tell(f"deadline {deadline!r}")
+        self._tell_or_end(f"deadline {deadline!r}")
 
     def stop(self) -> None:
         """Have it ended: asked at once, killed after the grace."""
-        self._tell("stop")
+        self._tell_or_end("stop")
 
     def send(self, signum: int) -> None:
         """A signal for the whole group."""
@@ -107,8 +107,19 @@ class Ward:
                 stdin.close()
         return self._guard.wait()
 
-    def _tell(self, line: str) -> None:
-        with self._lock, suppress(OSError, ValueError):  # it has ended, or been dismissed
-            assert self._guard.stdin is not None
-            self._guard.stdin.write(line.encode() + b"\n")
-            self._guard.stdin.flush()
+    def _tell_or_end(self, line: str) -> None:
+        if not self._tell(line) and self._child.returncode is None:  # nobody would end it in time
+            self.send(signal.SIGKILL)
+
+    def _tell(self, line: str) -> bool:
+        """Whether the guard is there to hear it; after its dismissal nobody need be."""
+        with self._lock:
+            stdin: IO[bytes] | None = self._guard.stdin
+            assert stdin is not None
+            if not stdin.closed:
+                try:
+                    stdin.write(line.encode() + b"\n")
+                    stdin.flush()
+                except OSError:
+                    return False
+            return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import secrets
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.working import is_gone, metric, running, until
+from tests.cli.working import children, is_gone, metric, running, until
 from tests.gateway_process import GatewayProcess, command
 
 SLEEPS = "echo $$; while :; do sleep 0.1; done"
@@ -91,6 +92,37 @@ def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
         assert work.status() == 0
         assert all(map(is_gone, pids))
     assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 3
+
+
+def test_a_command_that_is_deaf_is_ended_by_the_second_signal(gateway: GatewayProcess, queue: str) -> None:
+    """Killed after the grace, also where it does not heed SIGTERM, or is stopped; no attempt is counted."""
+    keys = submit(gateway, queue, "deaf", "stopped")
+    script = 'trap "" TERM; echo $$; [ $1 = stopped ] && kill -STOP $$; while :; do sleep 0.1; done'
+    options = ("--queue", queue, "-n", "2", "--grace", "0.2")
+    with running(gateway, "job", "work", *options, "--", "sh", "-c", script, "-", "{payload}") as work:
+        pids = [int(work.line()), int(work.line())]
+        work.process.send_signal(signal.SIGINT)
+        assert work.process.stderr is not None
+        work.process.stderr.readline()
+        work.process.send_signal(signal.SIGINT)
+        assert work.status() == 0
+        assert all(map(is_gone, pids))
+        assert work.said() == ""
+    assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 2
+
+
+def test_a_guard_that_is_killed_takes_its_command_along(gateway: GatewayProcess, queue: str) -> None:
+    """Nothing works without its guard: the next renewal finds it dead, and the command is killed; the worker goes
+    on."""
+    submit(gateway, queue, "x")
+    options = ("--queue", queue, "--visibility", "3")
+    with running(gateway, "job", "work", *options, "--", "sh", "-c", SLEEPS) as work:
+        pid = int(work.line())
+        (guard,) = [one for one in children(work.process.pid) if one != pid]
+        os.kill(guard, signal.SIGKILL)
+        until(lambda: is_gone(pid))
+        assert is_gone(guard)
+        work.line()
 
 
 def test_a_lost_job_ends_its_command_alone(gateway: GatewayProcess, queue: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.clock import HolderClock
-from tests.cli.working import BOUND_S, command, environ, is_gone, metric, run, running, until
+from tests.cli.working import BOUND_S, children, command, environ, is_gone, metric, run, running, until
 from tests.client.rig import served
 from tests.conftest import StoreServer
 from tests.gateway_process import ROOT, GatewayProcess, before, environment
@@ -140,6 +140,8 @@ def test_what_cannot_be_run(gateway: GatewayProcess, key: str, tmp_path: Path) -
     missing = run(gateway, "run", "--key", key, "--", "no-such-program")
     assert (missing.returncode, "no-such-program: No such file" in missing.stderr) == (127, True)
     assert run(gateway, "run", "--key", key, "--", str(tmp_path)).returncode == 126
+    nameless = run(gateway, "run", "--key", key, "--", "")
+    assert (nameless.returncode, len(nameless.stderr.splitlines())) == (127, 1)
 
 
 def test_a_program_that_is_not_there_and_nobody_to_tell(gateway: GatewayProcess, key: str) -> None:
@@ -302,12 +304,6 @@ def test_everything_frozen_past_the_lease(gateway: GatewayProcess, key: str, buc
                 os.kill(pid, signal.SIGCONT)
         assert process.wait(BOUND_S) == 1
     assert gateway.s3.get_object(Bucket=bucket, Key="out")["Body"].read() == b"rendered under 2"
-
-
-def children(pid: int) -> list[int]:
-    """Its children that live."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(one) for one in found]
 
 
 def test_killed_it_leaves_nothing_behind(gateway: GatewayProcess, key: str) -> None:

@@ -96,6 +96,12 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def children(pid: int) -> list[int]:
+    """Its children that live, whichever of its threads has started them."""
+    found = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(one) for one in " ".join(found).split()]
+
+
 def metric(gateway: GatewayProcess, name: str) -> float:
     """What it tells Prometheus."""
     with urllib.request.urlopen(f"{gateway.control_url}/metrics", timeout=BOUND_S) as answer:
