@@ -144,8 +144,8 @@ class Leases:
         request_id: str = "",
     ) -> Lease:
         """Wait in line for `key` at most `wait_s`, and grant it: when this returns, no lower token can have an effect
-        any more. Raises `Held`, `Completed`, `Exhausted`; `Lost`, `Repeated` for a repeated call; `TryAgain`
-        (HandoverPending: ask again; Overloaded, Draining, StoreUnavailable)."""
+        any more. Raises `Held`, `Completed`, `Exhausted`; for a repeated call `Lost`, `Repeated`, and `Capped` where
+        its lease has run out; `TryAgain` (HandoverPending: ask again; Overloaded, Draining, StoreUnavailable)."""
         deadline = self._clock.monotonic() + wait_s
         if idempotency_key is None:
             wanted = _Wanted(holder, ttl_s, self._clock.nonce(), None, request_id, self._store.grant)
@@ -209,7 +209,8 @@ class Leases:
         self, key: FencingKey, token: Token, *, wait_s: float | None = None, request_id: str = ""
     ) -> Lease:
         """Await the hand-over to a lease that `take` has granted, at most `wait_s` in place of `handover_wait_s`; then
-        its time begins. Raises `Lost`, `TryAgain` (HandoverPending: confirm it again)."""
+        its time begins. Raises `Lost`, `Capped` for one that has run out, `TryAgain` (HandoverPending: confirm it
+        again)."""
         with self._lines.at(key) as line:
             return await self._confirm(line, await self._holdings.owned(line, token), request_id, wait_s)
 

@@ -173,6 +173,22 @@ def test_renewals_are_capped() -> None:
     play(main())
 
 
+def test_a_lease_at_its_cap_is_not_renewed_by_being_asked_for_again() -> None:
+    """As long as it lasts a repeated call is answered the same; then it is told so, and a new one is granted the key."""
+
+    async def main() -> None:
+        d = await desk(LeaseTerms(Caps(max_renewals=0)))
+        assert (await d.acquire(idempotency_key="once")).expires_in_s == 30
+        await later(20)
+        again = await d.acquire(idempotency_key="once")
+        assert (again.token, again.expires_in_s) == (1, 10)
+        await later(15)
+        assert isinstance(await refused(d.acquire(idempotency_key="once")), Capped)
+        assert (await d.acquire(idempotency_key="another")).token == 2
+
+    play(main())
+
+
 def test_a_lock_delay_keeps_a_key_free_after_an_expiry_alone() -> None:
     """Its holder may still renew meanwhile; a release is followed at once."""
 
