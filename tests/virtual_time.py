@@ -61,6 +61,10 @@ class VirtualClock:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end in virtual time."""
+    """Run to the end in virtual time. What fails where nobody waits for it fails here."""
+    unheard: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
+        runner.get_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        answer = runner.run(main)
+    assert unheard == []
+    return answer
