@@ -64,8 +64,9 @@ def may_show_record(raw_query: str) -> bool:
     if not (RECORD_KEY.startswith(prefix) or prefix.startswith(RECORD_KEY)):
         return False
     # Each kind of list overlooks the positions of the others.
-    position = "key-marker" if "versions" in asked else "start-after" if "list-type" in asked else "marker"
-    return asked.get(position, "") <= RECORD_KEY
+    position = "key-marker" if "versions" in asked else {"2": "start-after", None: "marker"}.get(asked.get("list-type"))
+    # Of which kind another list-type is, stores do not agree.
+    return position is None or asked.get(position, "") <= RECORD_KEY
 
 
 def record_prefix(raw_query: str) -> str | None:

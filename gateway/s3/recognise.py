@@ -54,9 +54,9 @@ _REACHING_FURTHER = ("x-minio-force-delete", "x-minio-extract", "x-amz-meta-snow
 
 def recognise(head: RequestHead) -> Operation:
     """The row of a request. Raises `S3Error`: MethodNotAllowed; InvalidArgument for two subresources at once, or for a
-    write with a query parameter twice, of which the upstream might read the other; `Refused` (OperationNotFenced) for a
-    write with a query parameter that no row knows, since nobody can tell what it would do, or that would reach other
-    objects."""
+    query parameter twice, of which the upstream might read the other, unless an object is read; `Refused`
+    (OperationNotFenced) for a write with a query parameter that no row knows, since nobody can tell what it would do,
+    or that would reach other objects."""
     level = Level.SERVICE if head.bucket is None else Level.BUCKET if head.key is None else Level.OBJECT
     names = tuple([name for name, _ in head.query]) if head.query else ()
     if head.method == "POST":
@@ -74,6 +74,8 @@ def _row(method: str, level: Level, names: tuple[str, ...], headers: tuple[str, 
     """The row for these names of query parameters and headers. Clients send the same in request after request."""
     reading = method in ("GET", "HEAD", "OPTIONS")
     subresource = _subresource(method, level, names)
+    if not reading or level is Level.BUCKET:
+        _refuse_doubled_parameters(names)
     if not reading:
         _refuse_unknown_parameters(names, subresource)
         _refuse_reaching_further(headers)
@@ -152,8 +154,8 @@ def _refuse_no_part_number(text: str) -> None:
 def _refuse_form(head: RequestHead, level: Level, names: Sequence[str]) -> None:
     """A form is a form whatever the query says: stores that know the subresource not take it for PostObject. The one
     other request with such a content type is an upload's creation, which names with it the type of the object."""
-    is_form = (head.headers.get("content-type") or "").lower().lstrip().startswith("multipart/form-data")
-    if not is_form:
+    # Some stores look for the type anywhere in the field (SeaweedFS 4.48).
+    if not any("multipart/form-dat" in value.lower() for value in head.headers.all("content-type")):
         return
     subresource = _subresource(head.method, level, names)
     if subresource != "uploads" and (level is not Level.BUCKET or subresource is not None):
@@ -169,7 +171,7 @@ def _refuse_reaching_further(headers: Sequence[str]) -> None:
             raise Refused(Reason.OPERATION_NOT_FENCED, f"The gateway does not pass {name}: no fence could follow it.")
 
 
-def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) -> None:
+def _refuse_doubled_parameters(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise S3Error(
@@ -178,6 +180,9 @@ def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) ->
             ArgumentName=twice,
             ArgumentValue="",
         )
+
+
+def _refuse_unknown_parameters(names: Sequence[str], subresource: str | None) -> None:
     for name in names:
         if name == subresource or name in _OF_WRITES or name in _ANY_MAY_BEAR:
             continue

@@ -1,6 +1,7 @@
 """A request's head as values: target, bucket, object key, query and headers, exactly as they were sent.
 
-Nothing here re-encodes: signatures cover the bytes of the wire, and the upstream gets them back unchanged.
+Nothing here re-encodes: signatures cover the bytes of the wire, and the upstream gets them back unchanged. What readers
+would decode differently is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ MAX_KEY_BYTES = 1024
 _NAME = itemgetter(0)
 BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 """S3's rules, and the wider ones that old buckets follow."""
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 @lru_cache(maxsize=256)
@@ -87,9 +89,9 @@ def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 class RequestHead:
     """One S3 request up to its body.
 
-    `raw_path` and `raw_query` are the target as sent (percent-encoded, query without its `?`);
-    `canonical_path` is the path that the signature covers, which for virtual-host style and path style alike is
-    the path as sent. `bucket` and `key` are decoded; `key` is None where the target names none."""
+    `raw_path` and `raw_query` are the target as sent (percent-encoded, query without its `?`), which the signature
+    covers in virtual-host style and path style alike. `bucket` and `key` are decoded; `key` is None where the target
+    names none."""
 
     method: str
     raw_path: str
@@ -119,12 +121,12 @@ def parse_head(method: str, target: str, headers: Headers, virtual_host_suffixes
     if not target.startswith("/"):
         scheme, separator, rest = target.partition("://")
         if not separator or scheme.lower() not in ("http", "https"):
-            raise S3Error("InvalidURI", "Couldn't parse the specified URI.")
+            raise _invalid_uri()
         slash = min((i for i in (rest.find("/"), rest.find("?")) if i >= 0), default=len(rest))
         field, host, target = host, rest[:slash], rest[slash:]
         # RFC 9112, 3.2.2 lets the target's host override the field; the signature covers the field alone.
         if _bucket_of_host(field, virtual_host_suffixes) != _bucket_of_host(host, virtual_host_suffixes):
-            raise S3Error("InvalidURI", "Couldn't parse the specified URI.")
+            raise _invalid_uri()
         if not target.startswith("/"):
             target = "/" + target
     raw_path, _, raw_query = target.partition("?")
@@ -170,7 +172,14 @@ def _bucket_of_host(host: str, suffixes: tuple[str, ...]) -> str | None:
 def _decode(raw: str) -> str:
     if "%" not in raw and raw.isascii():
         return raw
+    # What is no escape some servers refuse, some take as it stands; some drop the whole parameter.
+    if _NO_ESCAPE.search(raw):
+        raise _invalid_uri()
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeError as error:
-        raise S3Error("InvalidURI", "Couldn't parse the specified URI.") from error
+        raise _invalid_uri() from error
+
+
+def _invalid_uri() -> S3Error:
+    return S3Error("InvalidURI", "Couldn't parse the specified URI.")

@@ -130,10 +130,12 @@ def test_without() -> None:
         ("x-amz-signature=S&versionId=v", "versionId=v"),
         ("X%2DAmz%2DSignature=S&X-Amz-%43redential=C&a=%41", "a=%41"),
         ("x-amz-acl=private&X-Amz-Signature=S&x-id=PutObject", "x-amz-acl=private&x-id=PutObject"),
+        ("x-amz-a;tagging&prefix=a;b%3Bc&X-Amz-SignedHeaders=a;host", "x-amz-a%3Btagging&prefix=a%3Bb%3Bc"),
     ],
 )
 def test_query(sent: str, kept: str) -> None:
-    """The query goes upstream byte for byte, without the parameters of a presigned signature, however spelt."""
+    """The query goes upstream byte for byte, but for a semicolon, at which some servers split it, and without the
+    parameters of a presigned signature, however spelt."""
     assert forwarded_query(head_of([], f"/b/k?{sent}")) == kept
 
 

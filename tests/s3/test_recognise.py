@@ -148,10 +148,13 @@ def test_conflicting_subresources(method: str, target: str) -> None:
         ("PUT", "/b/k?partNumber=1&uploadId=u&partNumber=2", "partNumber"),
         ("DELETE", "/b/k?versionId=a&versionId=b", "versionId"),
         ("PUT", "/b/k?acl&acl", "acl"),
+        ("GET", "/b?prefix=a&prefix=b", "prefix"),
+        ("GET", "/b?list-type=2&start-after=a&start-after=b", "start-after"),
+        ("GET", "/b?versions&key-marker=a&key%2Dmarker=b", "key-marker"),
     ],
 )
 def test_doubled_parameters(method: str, target: str, twice: str) -> None:
-    """A write with a parameter twice is refused: the upstream might take the other value."""
+    """A write or a list with a parameter twice is refused: the upstream might take the other value."""
     error = refusal(method, target)
     assert (error.code, error.elements["ArgumentName"]) == ("InvalidArgument", twice)
 
@@ -201,7 +204,14 @@ def form(target: str, content_type: str = "multipart/form-data; boundary=x") -> 
 
 
 @pytest.mark.parametrize(
-    "content_type", ["multipart/form-data; boundary=x", " Multipart/Form-Data", "multipart/form-data;"]
+    "content_type",
+    [
+        "multipart/form-data; boundary=x",
+        " Multipart/Form-Data",
+        "multipart/form-data;",
+        "multipart/mixed; boundary=x; y=multipart/form-data",
+        "multipart/mixed; boundary=x; y=multipart/form-dat",
+    ],
 )
 @pytest.mark.parametrize(
     "target",

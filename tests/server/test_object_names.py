@@ -176,6 +176,20 @@ async def test_a_version_is_no_object_of_its_own(store_server: StoreServer) -> N
         assert (got.status, got.body, got.header("x-fencing-object-token")) == (200, b"fenced", "34")
 
 
+async def test_what_follows_a_semicolon_is_no_parameter(rig: Rig, store_server: StoreServer, bucket: str) -> None:
+    """The store splits a query there: a setting of the bucket would be a batch that no fence has seen, the PUT of the
+    object one of its tags."""
+    batch = f"<Delete><Object><Key>{KEY}</Key></Object></Delete>".encode()
+    await rig.ask("POST", f"/{bucket}?metadataTable&x-amz-a;delete", [], batch)
+    assert (await rig.ask("GET", f"/{bucket}/{KEY}")).body == b"fenced"
+    tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+    target = f"/{bucket}/{KEY}?x-amz-a;tagging"
+    assert (await rig.ask("PUT", target, [("x-fencing-token", "34")], tags)).status == 200
+    got = await asyncio.to_thread(store_server.client.get_object, Bucket=bucket, Key=KEY)
+    assert got["Body"].read() == tags
+    assert "TagCount" not in got
+
+
 # Stores of the other kind
 
 

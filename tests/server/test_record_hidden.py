@@ -79,6 +79,16 @@ async def test_lists_do_not_show_it(rig: Rig, bucket: str, store_server: StoreSe
                 assert shown.get("CommonPrefixes") == direct.get("CommonPrefixes")
 
 
+@pytest.mark.parametrize("query", ["list-type=1&start-after=z", "prefix=.f&prefix=z", "prefix=z&prefix=.f"])
+async def test_a_list_that_readers_take_differently_does_not_show_it(
+    rig: Rig, bucket: str, store_server: StoreServer, query: str
+) -> None:
+    """Where it begins, and what it is asked for, are the store's to say; what it answers is looked into."""
+    with client(rig) as ask:
+        await fill(rig, bucket, ask, store_server)
+    assert RECORD_KEY.encode() not in (await rig.ask("GET", f"/{bucket}?{query}")).body
+
+
 async def listed(ask: Ask, name: str, bucket: str, size: int) -> list[str]:
     """All keys, page by page: no page is too long, or empty but the last, and each count is right."""
     found: list[str] = []

@@ -206,12 +206,14 @@ async def test_a_head_that_fails_raises_no_floor(rig: Rig, headers: Pairs, statu
         ("/b/" + "%C3%A9" * 513, 400, "KeyTooLongError"),
         ("/b/%FF", 400, "InvalidURI"),
         ("/b/k?%FF=1", 400, "InvalidURI"),
+        ("/b/%zz", 400, "InvalidURI"),
+        ("/b/k?versionId=%zz", 400, "InvalidURI"),
         ("/%2F/k", 400, "InvalidBucketName"),
         ("//k", 400, "InvalidBucketName"),
     ],
 )
 async def test_an_object_that_cannot_be_named(rig: Rig, target: str, status: int, code: str) -> None:
-    """Keys too long or no UTF-8, and buckets that are none, are S3's own errors."""
+    """Keys too long, no UTF-8 or escaped wrongly, and buckets that are none, are S3's own errors."""
     answer = await rig.ask("PUT", target, [("X-Fencing-Token", "34")], b"x")
     assert (answer.status, answer.code) == (status, code)
     assert rig.upstream.requests == []
