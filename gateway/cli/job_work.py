@@ -162,9 +162,8 @@ class Crew:
 
     async def _received(self) -> list[JobHold]:
         """At most one job, so that none waits here while others are free; none when draining."""
-        receiving = asyncio.ensure_future(
-            self._engine.background.run(self._engine.receive(self._queue, self._visibility_s, POLL_S, 1))
-        )
+        asked = self._engine.receiving(self._queue, self._visibility_s, POLL_S, 1)
+        receiving = asyncio.ensure_future(self._engine.background.run(asked.jobs(), asked.give_back))
         self._receiving.add(receiving)
         try:
             holds = await receiving

@@ -10,11 +10,17 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from gateway.client.errors import GatewayError
+
 T = TypeVar("T")
+Farewell = Callable[[], Coroutine[Any, Any, None]]
+FAREWELL_S = 5.0
+"""How long giving back may take: it is a courtesy, since what is not given back runs out."""
 
 
 class Background:
@@ -26,6 +32,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._closed = False
+        self._farewells: set[asyncio.Future[None]] = set()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Have it run. Raises `RuntimeError` once closed, and in a process forked since."""
@@ -36,34 +43,66 @@ class Background:
             raise
         return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. Interrupted (Ctrl-C), it is cancelled. Raises `RuntimeError` in this very thread, which would
-        wait for itself: in a callback."""
+    def call(self, coroutine: Coroutine[Any, Any, T], farewell: Farewell | None = None) -> T:
+        """Its result. Interrupted (Ctrl-C), it is cancelled, and `farewell` is called after it. Raises `RuntimeError`
+        in this very thread, which would wait for itself: in a callback."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a callback of a lease must not wait for the gateway: it would hold up all heartbeats")
         future = self.submit(coroutine)
         try:
             return future.result()
-        finally:
+        except BaseException as error:
             future.cancel()
+            self._see_off(error, farewell)
+            raise
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result, awaited in the caller's loop. Cancelled with its caller."""
-        return await asyncio.wrap_future(self.submit(coroutine))
+    async def run(self, coroutine: Coroutine[Any, Any, T], farewell: Farewell | None = None) -> T:
+        """Its result, awaited in the caller's loop. Cancelled with its caller, and `farewell` is called after it."""
+        try:
+            return await asyncio.wrap_future(self.submit(coroutine))
+        except BaseException as error:
+            self._see_off(error, farewell)
+            raise
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run `last`, cancel everything else, and end the thread. Not to be called from within it."""
+        """Wait for farewells, cancel everything else, run `last`, and end the thread. Not to be called from within
+        it."""
         with self._lock:
             loop, thread, self._closed = self._loop, self._thread, True
         if loop is None or thread is None or self._process != os.getpid():
             last.close()
             return
-        asyncio.run_coroutine_threadsafe(_wind_up(last), loop).result()
+        asyncio.run_coroutine_threadsafe(self._wind_up(last), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
         self._loop = None
+
+    def _see_off(self, error: BaseException, farewell: Farewell | None) -> None:
+        """Of who has gone away without hearing what became of his call. How that fares is nobody's concern."""
+        if farewell is not None and not isinstance(error, Exception):
+            with suppress(RuntimeError):
+                self.submit(self._say(farewell))
+
+    async def _say(self, farewell: Farewell) -> None:
+        saying = asyncio.ensure_future(farewell())
+        self._farewells.add(saying)
+        try:
+            with suppress(GatewayError, TimeoutError):
+                await asyncio.wait_for(saying, FAREWELL_S)
+        finally:
+            self._farewells.discard(saying)
+
+    async def _wind_up(self, last: Coroutine[Any, Any, None]) -> None:
+        if self._farewells:
+            await asyncio.wait(self._farewells)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await last
+        await asyncio.get_running_loop().shutdown_default_executor()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
@@ -82,12 +121,3 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     if hasattr(signal, "pthread_sigmask"):  # signals are for the threads of those who wait for them
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     loop.run_forever()
-
-
-async def _wind_up(last: Coroutine[Any, Any, None]) -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await last
-    await asyncio.get_running_loop().shutdown_default_executor()

@@ -16,13 +16,7 @@ class _Context(Guarded):
     """Entered: obtained, and renewed from then on. Left: ended as the subclass says."""
 
     def __enter__(self) -> Self:
-        beginning = self._hold.begin()
-        try:
-            self._background.call(beginning)
-        except BaseException:
-            # Interrupted just when it had been obtained: nobody would give it back.
-            self._background.submit(self._hold.leave(self._hold.release))
-            raise
+        self._background.call(self._hold.begin(), self._hold.abandon)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -96,7 +90,8 @@ class SyncGatewayClient(Connected):
         self, queue: str, *, visibility_s: float | None = None, wait_s: float = 20.0, max_jobs: int = 1
     ) -> list[SyncJob]:
         """As `GatewayClient.receive`."""
-        holds = self.engine.background.call(self.engine.receive(queue, visibility_s, wait_s, max_jobs))
+        receiving = self.engine.receiving(queue, visibility_s, wait_s, max_jobs)
+        holds = self.engine.background.call(receiving.jobs(), receiving.give_back)
         return [SyncJob(hold, self.engine.background) for hold in holds]
 
     def submit(

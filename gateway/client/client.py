@@ -37,9 +37,10 @@ class GatewayClient(Connected):
         self, queue: str, *, visibility_s: float | None = None, wait_s: float = 20.0, max_jobs: int = 1
     ) -> list[Job]:
         """Jobs that are ready, at most `max_jobs`; none if there are none for `wait_s`. Each is to be entered (`async
-        with`) before `visibility_s` are over (without it, what the queue gives), else it is delivered again. Raises
-        `Refused`, `Unreachable`."""
-        holds = await self.engine.background.run(self.engine.receive(queue, visibility_s, wait_s, max_jobs))
+        with`) before `visibility_s` are over (without it, what the queue gives), else it is delivered again.
+        Cancelled, it leaves no job with nobody. Raises `Refused`, `Unreachable`."""
+        receiving = self.engine.receiving(queue, visibility_s, wait_s, max_jobs)
+        holds = await self.engine.background.run(receiving.jobs(), receiving.give_back)
         return [Job(hold, self.engine.background) for hold in holds]
 
     async def submit(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import ssl
 from pathlib import Path
 
 from gateway.client.background import Background
-from gateway.client.calls import Calls, patience, patiently
-from gateway.client.hold import LEAST_TURN_S, JobHold, LeaseHold, LeaseWish
-from gateway.client.records import Grant, JobRecord
+from gateway.client.calls import Calls, patiently
+from gateway.client.hold import LeaseHold, LeaseWish
+from gateway.client.receiving import JobsWish, Receiving
+from gateway.client.records import JobRecord
 from gateway.client.transport import Transport, checked_api_token, checked_url
 from gateway.clock import Clock, HolderClock
 from gateway.tls import client_context
@@ -72,20 +72,10 @@ class Engine:
         wish = LeaseWish(key, self.holder, ttl_s, wait_s, self.patience_s)
         return LeaseHold(self.calls, self.clock, wish, self.clock.nonce)
 
-    async def receive(self, queue: str, visibility_s: float | None, wait_s: float, max_jobs: int) -> list[JobHold]:
-        """Jobs that are still to be entered; none if there are none for `wait_s`, whatever the gateway's own limit."""
-        wait_until = self.clock.monotonic() + wait_s
-        while True:
-            repeat_key, began = self.clock.nonce(), self.clock.monotonic()
-
-            async def attempt(repeat_key: str = repeat_key) -> list[Grant]:
-                left_s = max(0.0, wait_until - self.clock.monotonic())
-                return await self.calls.receive(queue, self.holder, visibility_s, left_s, max_jobs, repeat_key)
-
-            grants = await patiently(attempt, patience(self.clock, self.patience_s), self.clock)
-            if grants or self.clock.monotonic() >= wait_until:
-                return [JobHold(self.calls, self.clock, grant) for grant in grants]
-            await asyncio.sleep(max(0.0, began + LEAST_TURN_S - self.clock.monotonic()))
+    def receiving(self, queue: str, visibility_s: float | None, wait_s: float, max_jobs: int) -> Receiving:
+        """Jobs that are still to be asked for."""
+        wish = JobsWish(queue, self.holder, visibility_s, wait_s, max_jobs, self.patience_s)
+        return Receiving(self.calls, self.clock, wish)
 
     async def submit(
         self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None

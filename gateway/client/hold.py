@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gateway.client.background import FAREWELL_S
 from gateway.client.calls import Calls, patience, patiently
 from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost, Unreachable
 from gateway.client.heartbeat import beat
@@ -17,8 +18,6 @@ from gateway.client.held import Held
 from gateway.client.records import Grant, JobRecord
 from gateway.clock import Clock
 
-FAREWELL_S = 5.0
-"""How long giving back may take: it is a courtesy, since what is not given back runs out."""
 LEAST_TURN_S = 0.5
 """Between one place in line and the next."""
 
@@ -54,6 +53,10 @@ class Hold(ABC):
 
     @abstractmethod
     async def _give_back(self, grant: Grant) -> None: ...
+
+    @abstractmethod
+    async def _give_back_unknown(self) -> None:
+        """What the gateway may have granted, though its answer has not been heard."""
 
     def begin(self) -> Coroutine[Any, Any, None]:
         """Obtain, and keep from now on. Raises `Refused`, `Unreachable`; and at once `RuntimeError` where that has been
@@ -106,6 +109,14 @@ class Hold(ABC):
         grant = self.held.grant
         return self._finish(lambda: self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s))
 
+    async def abandon(self) -> None:
+        """Who was to have it went away while it was being obtained: if it has been, others are to have it. Raises
+        `Refused`, `Unreachable`."""
+        if self._held is None:
+            await self._give_back_unknown()
+        else:
+            await self.leave(self.release)
+
     async def leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
         """Unless it is over: a last call, whose failure is nobody's concern. Then stop renewing."""
         if self._held is not None and not self.ended and not self._held.lost.is_set():
@@ -153,7 +164,8 @@ class LeaseHold(Hold):
     def __init__(self, calls: Calls, clock: Clock, wish: LeaseWish, repeat_key: Callable[[], str]) -> None:
         super().__init__(calls, clock)
         self._wish = wish
-        self._repeat_key = repeat_key
+        self._new_repeat_key = repeat_key
+        self._last_repeat_key = ""
 
     async def _obtained(self) -> Held:
         """A grant whose answer was lost is asked for again; one that was lost meanwhile is asked for anew."""
@@ -161,15 +173,10 @@ class LeaseHold(Hold):
         wait_until = self._clock.monotonic() + wish.wait_s
         until = wait_until + wish.patience_s
         while True:
-            repeat_key = self._repeat_key()
-
-            async def attempt(repeat_key: str = repeat_key) -> Grant:
-                wait_s = max(0.0, wait_until - self._clock.monotonic())
-                return await self._calls.acquire(wish.key, wish.holder, wish.ttl_s, wait_s, repeat_key)
-
-            began = self._clock.monotonic()
+            self._last_repeat_key, began = self._new_repeat_key(), self._clock.monotonic()
+            patient = patience(self._clock, wish.patience_s)
             try:
-                granted = await patiently(attempt, patience(self._clock, wish.patience_s), self._clock)
+                granted = await patiently(lambda: self._ask(wait_until - self._clock.monotonic()), patient, self._clock)
                 return await self._fresh(granted)
             except (LeaseHeld, LeaseLost) as error:
                 # A gateway lets nobody stand in line for longer than its settings say.
@@ -183,6 +190,14 @@ class LeaseHold(Hold):
 
     async def _give_back(self, grant: Grant) -> None:
         await self._calls.release(grant.key, grant.token, FAREWELL_S)
+
+    async def _give_back_unknown(self) -> None:
+        if self._last_repeat_key:
+            await self._give_back(await self._ask(0.0))
+
+    async def _ask(self, wait_s: float) -> Grant:
+        wish = self._wish
+        return await self._calls.acquire(wish.key, wish.holder, wish.ttl_s, max(0.0, wait_s), self._last_repeat_key)
 
 
 class JobHold(Hold):
@@ -200,3 +215,6 @@ class JobHold(Hold):
 
     async def _give_back(self, grant: Grant) -> None:
         await self._calls.give_back(grant.key, grant.token, FAREWELL_S)
+
+    async def _give_back_unknown(self) -> None:
+        await self._give_back(self.grant)

@@ -48,13 +48,7 @@ class _Context(Guarded):
     _cancelling: _Cancelling
 
     async def __aenter__(self) -> Self:
-        beginning = self._hold.begin()
-        try:
-            await self._background.run(beginning)
-        except BaseException:
-            # Cancelled just when it had been obtained: nobody would give it back.
-            self._background.submit(self._hold.leave(self._hold.release))
-            raise
+        await self._background.run(self._hold.begin(), self._hold.abandon)
         self._cancelling = _Cancelling()
         self.on_lost(self._cancelling.fire)
         return self

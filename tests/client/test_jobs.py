@@ -270,6 +270,23 @@ async def test_two_who_both_believe_they_did_it(gateway: Served, key: str, queue
         assert completed.value.token == job.token
 
 
+async def test_a_delivery_that_nobody_waits_for_any_more(gateway: Served, key: str, queue: str) -> None:
+    """Cancelled when the gateway has delivered a job and its answer is still on its way: it is given back, also where
+    the client is closed at once, and no attempt is counted."""
+    gateway.harms.append((b"/receive", Harm.SILENCE))
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        receiving = asyncio.create_task(client.receive(queue, visibility_s=BOUND_S))
+        while (await client.job(key)).state != "running":
+            await asyncio.sleep(0.01)
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+    async with GatewayClient(gateway.url) as client:
+        record = await client.job(key)
+        assert (record.state, record.attempts) == ("waiting", 0)
+
+
 def test_jobs_without_asyncio(gateway: Served, key: str, queue: str) -> None:
     """The same for a thread: failed, given back when it is interrupted, completed by its end."""
     with SyncGatewayClient(gateway.url) as client:

@@ -145,6 +145,21 @@ async def test_a_caller_who_goes_away_in_line_leaves_nothing_behind(gateway: Ser
             pass
 
 
+async def test_a_grant_that_nobody_waits_for_any_more(gateway: Served, key: str) -> None:
+    """Cancelled when the lease has been granted and the answer is still on its way: it is given back, also where the
+    client is closed at once."""
+    gateway.harms.append((b"POST /v1/leases/", Harm.SILENCE))
+    granted = gateway.count("granted")
+    async with GatewayClient(gateway.url) as client:
+        entering = asyncio.create_task(client.lease(key).__aenter__())
+        await asyncio.to_thread(gateway.until, lambda: gateway.count("granted") > granted)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+    async with GatewayClient(gateway.url) as client, client.lease(key):
+        pass
+
+
 async def test_what_the_body_raises_comes_out_and_gives_the_lease_back(gateway: Served, key: str) -> None:
     """An error is nobody's loss of the lease."""
     async with GatewayClient(gateway.url) as client:
