@@ -11,8 +11,8 @@ from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.job_work import work
 from gateway.cli.lease import LONGEST_WAIT, caller, repeat_option
-from gateway.cli.run import check_outputs, json_or_text, result_of
-from gateway.cli.settings import Seconds
+from gateway.cli.run import NoResult, check_outputs, json_or_text, result_of
+from gateway.cli.settings import Seconds, fail
 from gateway.cli.show import json_line, moment, print_facts, print_json, printable
 from gateway.cli.table import print_table
 from gateway.client.calls import job_path, output_of, queue_path
@@ -137,7 +137,10 @@ def complete(
     check_outputs(outputs)
     body: Json = {"token": str(token), "outputs": [output_of(name) for name in outputs]}
     if result is not None:
-        body["result"] = result_of(result)
+        try:
+            body["result"] = result_of(result)
+        except NoResult as error:
+            fail(str(error))
     answer = client.ask("POST", f"{job_path(key)}/complete", body)
     if as_json:
         print_json(answer)

@@ -131,7 +131,7 @@ def run(
         environ = environment_of(lease, client.variables(), endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
-            _complete(lease, result_of(result), outputs)
+            _complete(lease, result, outputs)
     if terminal is not None and terminal.is_ours and status == 128 + signal.SIGINT:
         # Ctrl-C was the command's alone. What is in our group, as a script that we are part of, is to have it, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -139,10 +139,13 @@ def run(
     sys.exit(status)
 
 
-def _complete(lease: SyncLease, result: object, outputs: Sequence[str]) -> None:
-    """Refused for whatever reason, it is an exit with status 1: the command has run."""
+def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> None:
+    """Refused for whatever reason, or without the result that was asked for, it is an exit with status 1: the command
+    has run."""
     try:
-        lease.complete(result, outputs)
+        lease.complete(result_of(result), outputs)
+    except NoResult as error:
+        fail(f"{error}. The command has run, and its job is not completed.", REFUSED)
     except Refused as refused:
         fail(printable(str(refused)), REFUSED)
 
@@ -219,16 +222,20 @@ def check_outputs(outputs: Sequence[str]) -> None:
             fail(printable(f"--output: {error}"))
 
 
+class NoResult(Exception):
+    """The file has none to be told; the message says why."""
+
+
 def result_of(file: Path | None) -> object:
-    """The result in a file, as `json_or_text`. An exit with status 2 where there is none."""
+    """The result in a file, as `json_or_text`. Raises `NoResult`."""
     if file is None:
         return None
     try:
         data = file.read_bytes()
     except OSError as error:
-        fail(f"--result {file} cannot be read: {error.strerror}")
+        raise NoResult(f"--result {file} cannot be read: {error.strerror}") from error
     if len(data) > MAX_RESULT_BYTES:
-        fail(f"--result {file} is larger than {MAX_RESULT_BYTES} bytes")
+        raise NoResult(f"--result {file} is larger than {MAX_RESULT_BYTES} bytes")
     return json_or_text(data.decode("utf-8", "replace"))
 
 

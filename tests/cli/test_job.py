@@ -114,7 +114,7 @@ def test_a_job_by_hand(gateway: GatewayProcess, key: str, queue: str, tmp_path: 
 
 def test_numbers_are_sent_and_shown_as_they_are(gateway: GatewayProcess, key: str, queue: str, tmp_path: Path) -> None:
     """Long ones too, in payload and result, for people and for scripts; what no double can be is refused, and not taken
-    for a text."""
+    for a text. Without its result nothing is completed."""
     ids = "[123456789012345678901234567890,-9223372036854775809]"
     for beyond in ("1e400", f'{{"n": {"9" * 5000}}}'):
         refused = gateway.ask("job", "submit", queue, key, beyond)
@@ -123,6 +123,8 @@ def test_numbers_are_sent_and_shown_as_they_are(gateway: GatewayProcess, key: st
     assert ids in told(gateway, "job", "list", "--queue", queue)
     assert ids in told(gateway, "job", "receive", queue)
     result = tmp_path / "result.json"
+    unread = gateway.ask("job", "complete", key, "1", "--result", str(result))
+    assert (unread.exit_code, f"--result {result} cannot be read" in unread.stderr) == (2, True)
     result.write_text(f'{{"ids": {ids}, "share": 0.1}}\n')
     answer = asked(gateway, "job", "complete", key, "1", "--result", str(result))
     assert answer["completion"]["result"] == json.loads(result.read_text())

@@ -111,19 +111,29 @@ def test_an_output_that_is_not_there(gateway: GatewayProcess, key: str, bucket: 
 
 
 def test_a_result_from_a_file(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
-    """JSON is kept as such, everything else as text; no file, no completion, and one that is refused is status 1 like
-    any: the command has run."""
+    """JSON is kept as such, everything else as text. Without one that can be told there is no completion: status 1, as
+    where the gateway refuses it, for the command has run."""
     file = tmp_path / "result.json"
     script = f"printf '%s' '{{\"frames\": 240}}' > {file}"
     assert run(gateway, "run", "--key", key, "--result", str(file), "--", "sh", "-c", script).returncode == 0
     completion = job(gateway, key)["completion"]
     assert isinstance(completion, dict)
     assert completion["result"] == {"frames": 240}
-    missing = run(gateway, "run", "--key", f"{key}2", "--result", str(tmp_path / "none"), "--", "true")
-    assert (missing.returncode, "--result" in missing.stderr) == (2, True)
-    file.write_text('"' * 65000)
-    refused = run(gateway, "run", "--key", f"{key}3", "--result", str(file), "--", "true")
-    assert (refused.returncode, "`result` is at most 65536 bytes" in refused.stderr) == (1, True)
+    for name, size, why in (
+        (
+            "none",
+            0,
+            "--result {file} cannot be read: No such file or directory. The command has run",
+        ),
+        ("long", 65537, "--result {file} is larger than 65536 bytes. The command has run"),
+        ("escaped", 65000, "`result` is at most 65536 bytes"),
+    ):
+        file = tmp_path / name
+        if size:
+            file.write_text('"' * size)
+        refused = run(gateway, "run", "--key", f"{key}-{name}", "--result", str(file), "--", "true")
+        assert (refused.returncode, why.format(file=file) in refused.stderr) == (1, True), refused.stderr
+        assert gateway.ask("job", "show", f"{key}-{name}").exit_code == 1
 
 
 @pytest.mark.parametrize(

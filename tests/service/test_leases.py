@@ -174,7 +174,7 @@ def test_renewals_are_capped() -> None:
 
 
 def test_a_lease_at_its_cap_is_not_renewed_by_being_asked_for_again() -> None:
-    """As long as it lasts a repeated call is answered the same; then it is told so, and a new one is granted the key."""
+    """As long as it lasts a repeated call is answered the same, then told so; and a new one is granted the key."""
 
     async def main() -> None:
         d = await desk(LeaseTerms(Caps(max_renewals=0)))
