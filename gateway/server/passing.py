@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.core.errors import Outcome, TryAgain
 from gateway.s3.forward import forwarded_headers, forwarded_query
 from gateway.s3.listing import LISTS, may_show_record
 from gateway.s3.operations import Effect, Operation
@@ -10,10 +11,20 @@ from gateway.server.call import Call
 from gateway.service.buckets import delete_bucket
 from gateway.service.listings import listed
 from gateway.service.refusals import refuse_our_own_fault, unavailable
+from gateway.service.sending import code_of_get
 from gateway.service.values import Result
-from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest, UpstreamResponse
+from gateway.upstream.base import (
+    EMPTY_SHA256,
+    Upstream,
+    UpstreamLost,
+    UpstreamNotReached,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 
 SMALL_ANSWER_BYTES = 65536
+_PERHAPS_OUR_FAULT = (400, 403)
+"""How S3 refuses a signature, be it the client's or the gateway's own."""
 
 
 async def pass_through(call: Call, operation: Operation) -> None:
@@ -42,12 +53,28 @@ async def pass_through(call: Call, operation: Operation) -> None:
             response = await upstream.read(request, data)
         else:
             response = await upstream.send(request, data, writes.fences.timing.commit_timeout_s)
-    except (UpstreamNotReached, UpstreamLost) as error:
+    except UpstreamNotReached as error:
         raise unavailable(str(error)) from error
+    except UpstreamLost as error:
+        raise _lost(operation, error) from error
     try:
+        if head.method == "HEAD" and response.status in _PERHAPS_OUR_FAULT:
+            await _refuse_our_own_fault_by_get(upstream, request)
         await _stream_answer(call, operation, response)
     finally:
         response.close()
+
+
+def _lost(operation: Operation, error: UpstreamLost) -> TryAgain:
+    """What was read has changed nothing; a setting may be in force."""
+    return unavailable(str(error), Outcome.NOT_APPLIED if operation.effect is Effect.READ else Outcome.UNKNOWN)
+
+
+async def _refuse_our_own_fault_by_get(upstream: Upstream, head: UpstreamRequest) -> None:
+    try:
+        refuse_our_own_fault(await code_of_get(upstream, head))
+    except (UpstreamNotReached, UpstreamLost) as error:
+        raise unavailable(str(error)) from error
 
 
 def _send_whole(call: Call, operation: Operation, result: Result) -> None:
@@ -64,9 +91,11 @@ async def _stream_answer(call: Call, operation: Operation, response: UpstreamRes
         reply.send_head(response.status, headers, length)
         return
     try:
-        if length is not None and length <= SMALL_ANSWER_BYTES:
+        perhaps_our_fault = response.status in _PERHAPS_OUR_FAULT
+        whole = perhaps_our_fault if length is None else length <= SMALL_ANSWER_BYTES
+        if whole:
             body = await response.read(SMALL_ANSWER_BYTES)
-            if response.status in (400, 403):
+            if perhaps_our_fault:
                 refuse_our_own_fault(error_code(body))
             reply.send(response.status, headers, body)
             return
@@ -76,6 +105,6 @@ async def _stream_answer(call: Call, operation: Operation, response: UpstreamRes
         reply.end()
     except UpstreamLost as error:
         if not reply.started:
-            raise unavailable(str(error)) from error
+            raise _lost(operation, error) from error
         call.record.decision, call.record.reason = "failed", "UpstreamLost"
         reply.cut()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-from gateway.core.errors import Reason, Refused
+from gateway.core.errors import Outcome, Reason, Refused
 from gateway.core.names import RECORD_KEY, names_record
 from gateway.core.write import Answer
 from gateway.s3.operations import Operation
@@ -76,5 +76,7 @@ async def _take_away(records: Records, upstream: Upstream, bucket: str, timeout_
 async def _send(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
     try:
         return await result_of(await upstream.send(request, b"", timeout_s))
-    except (UpstreamNotReached, UpstreamLost) as error:
+    except UpstreamNotReached as error:
         raise unavailable(str(error)) from error
+    except UpstreamLost as error:
+        raise unavailable(str(error), Outcome.UNKNOWN) from error

@@ -205,7 +205,7 @@ async def head_of(
         response = await upstream.read(request)
         response.close()
         if response.status == 403:
-            refuse_our_own_fault(await _code_of_get(upstream, request))
+            refuse_our_own_fault(await code_of_get(upstream, request))
     except (UpstreamNotReached, UpstreamLost) as error:
         raise unavailable(str(error)) from error
     if response.status not in (200, 404) and not (demands and response.status == 412):
@@ -213,7 +213,7 @@ async def head_of(
     return response
 
 
-async def _code_of_get(upstream: Upstream, head: UpstreamRequest) -> str | None:
+async def code_of_get(upstream: Upstream, head: UpstreamRequest) -> str | None:
     """The error code that a GET brings where a HEAD, which has no body, brings none. Raises `UpstreamLost` or
     `UpstreamNotReached`."""
     response = await upstream.read(replace(head, method="GET", headers=(*head.headers, ("range", "bytes=0-0"))))

@@ -343,8 +343,10 @@ class Uploads:
             return await result_of(
                 await self._upstream.send(request, b"", self._fences.timing.commit_timeout_assembly_s)
             )
-        except (UpstreamNotReached, UpstreamLost) as error:
+        except UpstreamNotReached as error:
             raise unavailable(str(error)) from error
+        except UpstreamLost as error:
+            raise unavailable(str(error), Outcome.UNKNOWN) from error
 
     def _passage(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Passage:
         return Passage(

@@ -5,22 +5,46 @@ from __future__ import annotations
 import pytest
 
 from gateway.s3.errors import S3Error, to_xml
-from gateway.upstream.base import UpstreamRequest
+from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.server.rig import BUCKET, rule, running
 
 
 class Refusing(MemoryUpstream):
-    """A store that does not take the gateway's signature."""
+    """A store that does not take the gateway's signature, and says so with a length, or in chunks as S3 does."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, *, tells_length: bool = True) -> None:
         super().__init__(BUCKET)
         self.code = code
+        self.tells_length = tells_length
 
     def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
         xml = to_xml(S3Error(self.code, "as S3 says it"), resource="/", request_id="0", host_id="0")
-        headers = [("content-type", "application/xml"), ("content-length", str(len(xml)))]
+        headers = [("content-type", "application/xml")]
+        if self.tells_length:
+            headers.append(("content-length", str(len(xml))))
         return MemoryResponse(403, headers, b"" if request.method == "HEAD" else xml)
+
+
+class Losing(MemoryUpstream):
+    """A store whose answers are lost once it has done what they tell, or in the midst of them."""
+
+    def __init__(self, *, midway: bool) -> None:
+        super().__init__(BUCKET)
+        self.midway = midway
+
+    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
+        response = await super().send(request, body, timeout_s)
+        if not self.midway:
+            raise UpstreamLost("the connection broke")
+        return BreakingOff(200, [*response.headers, ("content-length", "1000")], b"")
+
+
+class BreakingOff(MemoryResponse):
+    """An answer of which the head alone arrives."""
+
+    async def read(self, limit_bytes: int) -> bytes:
+        raise UpstreamLost("the connection broke")
 
 
 @pytest.mark.parametrize("code", ["SignatureDoesNotMatch", "InvalidAccessKeyId", "RequestTimeTooSkewed"])
@@ -40,10 +64,39 @@ async def test_a_store_that_refuses_the_gateway_is_not_the_clients_fault(
         assert code in answer.xml["Message"]
 
 
-async def test_access_denied_is_passed_on() -> None:
+@pytest.mark.parametrize("target", ["/b/k", "/b/k?acl", "/b?policy"])
+async def test_nor_is_it_where_the_store_tells_no_length(target: str) -> None:
+    """S3 itself sends its errors in chunks."""
+    async with running(upstream=Refusing("InvalidAccessKeyId", tells_length=False)) as rig:
+        answer = await rig.ask("GET", target)
+        assert (answer.status, answer.xml["FencingReason"]) == (503, "UpstreamUnavailable")
+
+
+@pytest.mark.parametrize("target", ["/b/k", "/b"])
+async def test_nor_is_it_where_the_answer_has_no_body(target: str) -> None:
+    """To a HEAD the store says 403 and no more; a GET tells whose fault it is."""
+    async with running(upstream=Refusing("InvalidAccessKeyId")) as rig:
+        answer = await rig.ask("HEAD", target)
+        assert (answer.status, answer.header("x-fencing-reason")) == (503, "UpstreamUnavailable")
+
+
+@pytest.mark.parametrize("tells_length", [True, False])
+async def test_access_denied_is_passed_on(tells_length: bool) -> None:
     """That is a policy's word about the request, not about the gateway's signature."""
-    async with running(upstream=Refusing("AccessDenied")) as rig:
+    async with running(upstream=Refusing("AccessDenied", tells_length=tells_length)) as rig:
         assert (await rig.ask("GET", "/b/k")).code == "AccessDenied"
+        assert (await rig.ask("HEAD", "/b/k")).status == 403
+
+
+@pytest.mark.parametrize("midway", [False, True])
+@pytest.mark.parametrize(
+    ("method", "target"), [("PUT", "/b?policy"), ("DELETE", "/b"), ("PUT", "/new"), ("POST", "/b/k?uploads")]
+)
+async def test_what_may_have_been_done_is_not_denied(midway: bool, method: str, target: str) -> None:
+    """A setting whose answer was lost may be in force, an upload may have begun: the outcome is unknown (G5)."""
+    async with running(upstream=Losing(midway=midway)) as rig:
+        answer = await rig.ask(method, target, [], b"{}" if method == "PUT" else None)
+        assert (answer.status, answer.xml["FencingOutcome"]) == (503, "Unknown")
 
 
 async def test_a_history_names_who_was_refused_and_from_where() -> None:
