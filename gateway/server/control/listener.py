@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.server.control.problems import Problem, answer_to
+from gateway.server.control.problems import Problem, answer_to, no_such_call
 
 CLOSE_S = 5.0
 """How long calls that are running when it is closed may go on; a drain has given them time before."""
@@ -27,6 +27,15 @@ class _Connection(web.RequestHandler):
         answer = answer_to(Problem(400, "invalid", "this is no HTTP request that can be read"))
         answer.force_close()
         return answer
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Where there is no call aiohttp refuses an `Expect` in plain text, before any middleware. It is passed over
+        there, too."""
+        if isinstance(resp, web.HTTPExpectationFailed) and isinstance(request, web.Request):
+            resp = no_such_call(request.match_info.http_exception)
+        return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """A body that cannot be unpacked, found out when what is left of it is passed over, is its sender's fault."""

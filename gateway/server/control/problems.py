@@ -127,11 +127,8 @@ def problems(telemetry: Telemetry) -> Middleware:
             return _job_problem(error)
         except StoreUnavailable as error:
             return _answer(503, Reason.STORE_UNAVAILABLE.value, str(error), {}, {"Retry-After": str(RETRY_AFTER_S)})
-        except web.HTTPNotFound:
-            return _answer(404, "not-found", "there is no such path", {})
-        except web.HTTPMethodNotAllowed as error:
-            allowed = ", ".join(sorted(error.allowed_methods))
-            return _answer(405, "method-not-allowed", f"this path has {allowed}", {}, {"Allow": allowed})
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+            return no_such_call(error)
         except Exception:
             telemetry.failure("internal-error", path=request.path)
             return _answer(500, "internal", "the gateway has failed to answer; its log says why", {})
@@ -143,6 +140,14 @@ def answer_to(problem: Problem) -> web.Response:
     """Its answer; a 401 says how to authenticate (RFC 9110, 11.6.1)."""
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
     return _answer(problem.status, problem.reason, problem.detail, problem.members, headers)
+
+
+def no_such_call(error: web.HTTPException | None) -> web.Response:
+    """The answer where no call has the path, or none the method there."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return _answer(405, "method-not-allowed", f"this path has {allowed}", {}, {"Allow": allowed})
+    return _answer(404, "not-found", "there is no such path", {})
 
 
 def _refusal(error: FenceError) -> web.Response:

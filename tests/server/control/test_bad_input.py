@@ -209,12 +209,20 @@ async def test_a_body_may_wait_to_be_asked_for(rig: Rig) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("call", [f"POST {CHECK}", "GET /v1/fences?limit=0"])
-async def test_an_expectation_that_nobody_knows(rig: Rig, call: str) -> None:
-    """It may be passed over (RFC 9110, 10.1.1), and is."""
+@pytest.mark.parametrize(
+    ("call", "status", "reason"),
+    [
+        (f"POST {CHECK}", 400, "invalid"),
+        ("GET /v1/fences?limit=0", 400, "invalid"),
+        ("GET /v1/nothing", 404, "not-found"),
+        ("POST /v1/fences", 405, "method-not-allowed"),
+    ],
+)
+async def test_an_expectation_that_nobody_knows(rig: Rig, call: str, status: int, reason: str) -> None:
+    """It may be passed over (RFC 9110, 10.1.1), and is, also where there is nobody to pass it over."""
     said = f"{call} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{{}}"
-    status, problem = await say(rig, said.encode())
-    assert (status, problem["reason"]) == (400, "invalid")
+    found, problem = await say(rig, said.encode())
+    assert (found, problem["reason"]) == (status, reason)
 
 
 async def test_a_target_in_absolute_form(rig: Rig) -> None:
