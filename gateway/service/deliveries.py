@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import structlog
@@ -96,6 +97,8 @@ class Deliveries:
         self._look_after = look_after
         self._doubt = doubt
         self._repeats: Repeats[tuple[str, str], list[Delivery]] = Repeats()
+        self._unheard: dict[str, asyncio.Task[Any]] = {}
+        """What is being delivered to a caller who has gone, and who can ask again, by the name of his call."""
         self._aside: dict[FencingKey, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """What has been found and cannot be delivered: when it comes back to its queue, and how."""
         leases.on_end.append(self.free)
@@ -143,6 +146,9 @@ class Deliveries:
                 except asyncio.CancelledError:
                     if wish.idempotency_key is None:
                         work.add_done_callback(self._recall)
+                    else:
+                        self._unheard[delivery] = work
+                        work.add_done_callback(lambda _: self._unheard.pop(delivery))
                     raise
                 if deliveries is not None:
                     return deliveries
@@ -174,6 +180,8 @@ class Deliveries:
 
     async def _again(self, delivery: str, wish: Wish) -> list[Delivery]:
         """What an earlier call of the same idempotency key was given, as far as it is still held."""
+        if (work := self._unheard.get(delivery)) is not None:
+            await asyncio.wait({work})
         held = []
         for job in await self._store.jobs.delivered_by(delivery):
             lease = await self._look_after(job)

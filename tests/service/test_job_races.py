@@ -145,6 +145,25 @@ def test_what_is_given_up_while_it_is_asked_for_again_runs_no_more(read: str) ->
     play(main())
 
 
+@pytest.mark.parametrize("late", [{"before_s": 2}, {"after_s": 2}])
+def test_who_hangs_up_and_asks_again_while_the_store_delivers(late: dict[str, float]) -> None:
+    """He is told of that very job when the store has delivered it, and of no other."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j", "k")
+        answers_late(d.store.jobs, "deliver", **late)
+        call = asyncio.ensure_future(d.receive(idempotency_key="once"))
+        await at(1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await d.received(idempotency_key="once") == ("j", 1, 1)
+        assert await d.received() == ("k", 1, 1)
+
+    play(main())
+
+
 @pytest.mark.parametrize("once", [None, "once"])
 def test_a_fault_in_a_delivery_whose_caller_has_gone_is_logged(once: str | None) -> None:
     """He is told of it no more, and others are delivered the job."""
