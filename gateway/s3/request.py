@@ -138,14 +138,18 @@ def parse_head(method: str, target: str, headers: Headers, virtual_host_suffixes
     if bucket is not None and not BUCKET_NAME.fullmatch(bucket):
         raise S3Error("InvalidBucketName", "The specified bucket is not valid.", BucketName=bucket)
     key = _decode(raw_key) if raw_key else None
-    if key is not None and len(key.encode()) > MAX_KEY_BYTES:
-        raise S3Error(
-            "KeyTooLongError",
-            "Your key is too long",
-            Size=str(len(key.encode())),
-            MaxSizeAllowed=str(MAX_KEY_BYTES),
-        )
+    if key is not None:
+        refuse_long_key(key)
     return RequestHead(method, raw_path, raw_query, headers, parse_query(raw_query), bucket, key, raw_key)
+
+
+def refuse_long_key(key: str) -> None:
+    """Raises `S3Error` (KeyTooLongError) for what has more than `MAX_KEY_BYTES`."""
+    size_bytes = len(key.encode())
+    if size_bytes > MAX_KEY_BYTES:
+        raise S3Error(
+            "KeyTooLongError", "Your key is too long", Size=str(size_bytes), MaxSizeAllowed=str(MAX_KEY_BYTES)
+        )
 
 
 def parse_query(raw_query: str) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
 from gateway.s3.errors import S3Error, xml_text
+from gateway.s3.request import refuse_long_key
 
 MAX_BATCH_OBJECTS = 1000
 """S3 API reference, DeleteObjects: up to 1,000 keys."""
@@ -69,7 +70,8 @@ def error_code(body: bytes) -> str | None:
 
 
 def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
-    """The objects of a DeleteObjects request, and whether it is quiet. Raises `S3Error` (MalformedXML)."""
+    """The objects of a DeleteObjects request, and whether it is quiet. Raises `S3Error` (MalformedXML,
+    KeyTooLongError)."""
     root = parse_document(body)
     objects: list[BatchObject] = []
     quiet = False
@@ -83,6 +85,7 @@ def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
             # Of a doubled element the upstream might read the other.
             if not named.get("Key") or len(named) < len(fields):
                 raise _malformed()
+            refuse_long_key(named["Key"])
             objects.append(BatchObject(named["Key"], named.get("VersionId"), fields))
     if local_name(root) != "Delete" or not 0 < len(objects) <= MAX_BATCH_OBJECTS:
         raise _malformed()

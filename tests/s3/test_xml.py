@@ -128,6 +128,14 @@ def test_keys_of_batches(raw: str, key: str) -> None:
     assert one_key(delete(f"<Key>{raw}</Key>")) == key
 
 
+def test_a_key_in_a_batch_has_the_bound_of_one_in_a_target() -> None:
+    """1,024 bytes of UTF-8."""
+    assert one_key(delete(f"<Key>{'é' * 512}</Key>")) == "é" * 512
+    with pytest.raises(S3Error) as caught:
+        parse_batch(delete(f"<Key>a{'é' * 512}</Key>"))
+    assert (caught.value.code, caught.value.elements["Size"]) == ("KeyTooLongError", "1025")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.core.keys import key_of_object
 from tests.server.rig import BUCKET, Rig, rule, running
 
 RULES = [rule("renders/{job}/**", "{job}"), rule("wild/{path:path}", "{path}")]
@@ -87,3 +88,13 @@ async def test_an_empty_batch_is_no_xml() -> None:
     async with running(rules=RULES) as rig:
         answer = await rig.ask("POST", f"/{BUCKET}?delete", (), b"")
         assert (answer.status, answer.code) == (400, "MalformedXML")
+
+
+async def test_a_key_that_is_too_long_is_no_key_in_a_batch_either() -> None:
+    """S3's own error for the whole; nothing goes upstream, and no floor is kept under a name of that length."""
+    async with running(rules=RULES) as rig:
+        answer = await delete(rig, "b" * 1025, token=5)
+        assert (answer.status, answer.code) == (400, "KeyTooLongError")
+        assert rig.upstream.requests == []
+        assert (await rig.fence(key_of_object(BUCKET, "b" * 1025))).floor == 0
+        assert (await delete(rig, "é" * 512, token=5)).status == 200
