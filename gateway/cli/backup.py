@@ -12,6 +12,7 @@ from gateway.cli.settings import REFUSED, fail
 from gateway.cli.show import print_json
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.backup import contents_of
+from gateway.stores.sqlite.database import sync_directory
 
 
 @click.command()
@@ -21,7 +22,7 @@ from gateway.stores.sqlite.backup import contents_of
 def backup(client: ControlClient, as_json: bool, file: Path, force: bool) -> None:
     """Copy the database of a running gateway to FILE. It goes on meanwhile; the copy is of one moment, and checked."""
     if file.exists() and not force:
-        fail(f"{file} exists: name another file, or say --force", REFUSED)
+        fail(f"{file} exists: name another file, or say --force", REFUSED, as_json=as_json)
     part = file.with_name(file.name + ".part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -31,10 +32,11 @@ def backup(client: ControlClient, as_json: bool, file: Path, force: bool) -> Non
             os.fsync(target.fileno())
         contents = contents_of(part)
         part.replace(file)
+        sync_directory(file.parent)
     except OSError as error:
-        fail(f"{file} cannot be written: {error.strerror}", REFUSED)
+        fail(f"{file} cannot be written: {error.strerror}", REFUSED, as_json=as_json)
     except StoreUnavailable as error:
-        fail(f"what the gateway sent is no sound backup: {error}", REFUSED)
+        fail(f"what the gateway sent is no sound backup: {error}", REFUSED, as_json=as_json)
     finally:
         part.unlink(missing_ok=True)
     if as_json:

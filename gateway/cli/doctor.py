@@ -6,16 +6,16 @@ import asyncio
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import uvloop
 
 from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
+from gateway.cli.lent_bucket import LentBucket
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, Seconds, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json
 from gateway.cli.table import print_table
@@ -30,12 +30,11 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
 from gateway.stores.values import Authority
 from gateway.tls import CertificateError
-from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.credentials import NoCredentials
 from gateway.upstream.embedded import EmbeddedStoreError
 from gateway.upstream.examination import Report, examine
 from gateway.upstream.probe import FixedCapabilities
-from gateway.upstream.scratch import TIMEOUT_S, CannotProbe, NotReached
+from gateway.upstream.scratch import CannotProbe, NotReached
 
 SILENCE_S = 20.0
 STYLES = {Holds.YES: "green", Holds.IN_PART: "yellow", Holds.NO: "red"}
@@ -102,24 +101,27 @@ def doctor(
 ) -> None:
     """Try out what the store behind the gateway does, and say which guarantees hold with it. Exit status 1 if it lacks
     what every store has to give, or what the configuration requires."""
-    settings = settings_of(config, assignments, tls_faults)
+    settings = settings_of(config, assignments, tls_faults, as_json=as_json)
     lend = bucket is None
     if bucket is None:
         if settings.upstream.url != "embedded":
-            fail(f"say by --bucket in which bucket of {settings.upstream.url} to try things; nothing is left there")
+            fail(
+                f"say by --bucket in which bucket of {settings.upstream.url} to try things; nothing is left there",
+                as_json=as_json,
+            )
         bucket = f"fencing-gateway-doctor-{SystemClock().nonce()}"
     if not as_json:
         click.echo(f"Trying out bucket {bucket} for some {silence_s + 5:.0f} s …", err=True)
     try:
         report, standing = uvloop.run(_examine(settings, bucket, silence_s, lend=lend))
     except CertificateError as error:
-        _end(str(error), USAGE, as_json)
+        fail(str(error), USAGE, as_json=as_json)
     except (NotReached, EmbeddedStoreError, NoCredentials, OSError) as error:
-        _end(f"the store cannot be reached: {error}", UNREACHABLE, as_json)
+        fail(f"the store cannot be reached: {error}", UNREACHABLE, as_json=as_json)
     except CannotProbe as error:
-        _end(f"bucket {bucket} cannot be tried out: {error}", REFUSED, as_json)
+        fail(f"bucket {bucket} cannot be tried out: {error}", REFUSED, as_json=as_json)
     except asyncio.CancelledError:
-        _end("interrupted", REFUSED, as_json)
+        fail("interrupted", REFUSED, as_json=as_json)
     found = Found(
         settings.upstream.url,
         bucket,
@@ -145,37 +147,19 @@ async def _examine(settings: Settings, bucket: str, silence_s: float, *, lend: b
     clock = SystemClock()
     upstream, stop = await upstream_beside(settings, clock)
     try:
-        async with _lent(upstream, bucket) if lend else nullcontext():
+        async with AsyncExitStack() as lent:
+            own = await lent.enter_async_context(LentBucket(upstream, bucket)) if lend else None
             signed = upstream.send_in_signed_chunk
             report = await examine(upstream, bucket, clock.nonce(), silence_s=silence_s, signed_chunks=signed)
             records = RecordObjects(upstream, FixedCapabilities(report.capabilities))
-            return report, await standing_of(settings, bucket, records)
+            standing = await standing_of(settings, bucket, records)
+        if own is not None and own.left:
+            report = replace(report, left=(*report.left, bucket))
+        return report, standing
     finally:
         await upstream.close()
         if stop is not None:
             await stop()
-
-
-@asynccontextmanager
-async def _lent(upstream: Upstream, bucket: str) -> AsyncIterator[None]:
-    """A bucket that is there while this lasts. Raises `CannotProbe`."""
-    await _send(upstream, "PUT", bucket)
-    try:
-        yield
-    finally:
-        await asyncio.shield(_send(upstream, "DELETE", bucket))
-
-
-async def _send(upstream: Upstream, method: str, bucket: str) -> None:
-    """Make the bucket itself, or delete it. Raises `CannotProbe`."""
-    request = UpstreamRequest(method, bucket, "", "", (), EMPTY_SHA256)
-    try:
-        response = await upstream.send(request, b"", TIMEOUT_S)
-        response.close()
-    except (UpstreamNotReached, UpstreamLost) as error:
-        raise NotReached(str(error)) from error
-    if response.status >= 300:
-        raise CannotProbe(f"{method} of the bucket itself was answered {response.status}")
 
 
 async def standing_of(settings: Settings, bucket: str, records: RecordObjects) -> Standing:
@@ -204,14 +188,6 @@ class _NoDatabase:
 
     async def ruling(self, bucket: str) -> None:
         return None
-
-
-def _end(message: str, status: int, as_json: bool) -> NoReturn:
-    """Say why there is no report, and exit."""
-    if as_json:
-        print_json({"ok": False, "error": message})
-        sys.exit(status)
-    fail(message, status)
 
 
 def _document(found: Found) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def explain(
 
     Where a gateway answers, also what it knows of that key."""
     bucket, object_key = _split(address)
-    settings = settings_of(config, assignments)
+    settings = settings_of(config, assignments, as_json=as_json)
     try:
         found = explanation(settings, bucket, object_key)
     except NoKey as error:

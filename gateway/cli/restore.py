@@ -11,7 +11,7 @@ from gateway.cli.show import print_facts, print_json
 from gateway.clock import SystemClock
 from gateway.server.assemble import store_path
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.sqlite.backup import Restored
+from gateway.stores.sqlite.backup import DatabaseThere, Restored
 from gateway.stores.sqlite.backup import restore as put_in_place
 
 
@@ -25,15 +25,16 @@ def restore(file: Path, force: bool, config: Path | None, assignments: tuple[str
 
     A restored database is another one, of the next generation: what is fenced in a bucket that bears a record is
     refused until `fencing-gateway fence rebuild` has restored its floors from the objects."""
-    target = store_path(settings_of(config, assignments))
+    target = store_path(settings_of(config, assignments, as_json=as_json))
     try:
         restored = put_in_place(file, target, SystemClock().wall(), force=force)
-    except FileExistsError as error:
-        fail(f"{error}. To replace it, say --force: it is kept beside, and what it knows is taken over", REFUSED)
+    except DatabaseThere as error:
+        remedy = "To replace it, say --force: it is kept beside, and what it knows is taken over"
+        fail(f"{error}. {remedy}", REFUSED, as_json=as_json)
     except StoreUnavailable as error:
-        fail(str(error), REFUSED)
+        fail(str(error), REFUSED, as_json=as_json)
     except OSError as error:
-        fail(f"{target} cannot be written: {error.strerror}", REFUSED)
+        fail(f"{target} cannot be written: {error.strerror}", REFUSED, as_json=as_json)
     if as_json:
         print_json(_document(restored, target))
         return

@@ -40,16 +40,16 @@ OWN_FILES = 128
 def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
     files of TLS, and the keys of session tokens, again."""
-    settings = settings_of(config, assignments, file_faults)
+    settings = settings_of(config, assignments, file_faults, as_json=as_json)
     configure_logging(settings.server.log_level)
     try:
         uvloop.run(_serve(settings, quiet=quiet or as_json, as_json=as_json))
     except CertificateError as error:
-        fail(str(error))
+        fail(str(error), as_json=as_json)
     except OSError as error:
-        fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE)
+        fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE, as_json=as_json)
     except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError) as error:
-        fail(str(error), UNREACHABLE)
+        fail(str(error), UNREACHABLE, as_json=as_json)
 
 
 async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from gateway.cli.show import print_json
 from gateway.config.load import Fault, load
 from gateway.config.settings import Settings
 from gateway.config.source import ConfigError
@@ -49,12 +50,14 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-def settings_of(config: Path | None, assignments: tuple[str, ...], look: Look | None = None) -> Settings:
+def settings_of(
+    config: Path | None, assignments: tuple[str, ...], look: Look | None = None, *, as_json: bool
+) -> Settings:
     """The settings, or an exit with status 2 that says what is wrong."""
     try:
         return load_settings(config, assignments, look)
     except ConfigError as error:
-        fail(str(error))
+        fail(str(error), as_json=as_json)
 
 
 def load_settings(config: Path | None, assignments: tuple[str, ...], look: Look | None = None) -> Settings:
@@ -69,8 +72,10 @@ def load_settings(config: Path | None, assignments: tuple[str, ...], look: Look 
     return load(config, os.environ, overrides, look)
 
 
-def fail(message: str, status: int = USAGE) -> NoReturn:
-    """Say what is wrong and exit."""
+def fail(message: str, status: int = USAGE, *, as_json: bool = False) -> NoReturn:
+    """Say what is wrong, `as_json` to programs too, and exit."""
+    if as_json:
+        print_json({"ok": False, "error": message})
     click.echo(f"fencing-gateway: {message}", err=True)
     sys.exit(status)
 

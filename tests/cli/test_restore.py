@@ -1,0 +1,63 @@
+"""`restore` and `backup`: what they say to programs when they do nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.stores.sqlite import SqliteStore
+from tests.gateway_process import command
+
+
+def refused(*arguments: str) -> str:
+    """What programs are told of a command that was refused; it is told to people, too."""
+    result = command(*arguments, "--json")
+    assert result.exit_code == 1, result.output
+    told = json.loads(result.stdout)
+    assert told["ok"] is False
+    assert told["error"] in result.stderr
+    error: str = told["error"]
+    return error
+
+
+@pytest.fixture
+async def backup(tmp_path: Path) -> Path:
+    """One of a database that is in use no more."""
+    store = SqliteStore(tmp_path / "gateway.db")
+    await store.start("rules")
+    await store.backup(tmp_path / "backup.db")
+    await store.stop(clean=True)
+    return tmp_path / "backup.db"
+
+
+async def test_programs_are_told_why_nothing_is_restored(tmp_path: Path, backup: Path) -> None:
+    """A database that is there, one that is in use, a file that is no backup, a directory that is none."""
+    restore = ("restore", "--set", f"store.url=sqlite:{tmp_path}/gateway.db")
+    assert "--force" in refused(*restore, str(backup))
+    store = SqliteStore(tmp_path / "gateway.db")
+    await store.start("rules")
+    assert "in use by process" in refused(*restore, "--force", str(backup))
+    await store.stop(clean=True)
+    (tmp_path / "junk").write_bytes(b"junk")
+    assert "junk" in refused(*restore, "--force", str(tmp_path / "junk"))
+    nowhere = f"store.url=sqlite:{tmp_path}/junk/gateway.db"
+    assert "cannot be written" in refused("restore", "--set", nowhere, str(backup))
+
+
+def test_programs_are_told_of_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
+    """Exit status 2, and the fault as JSON, whichever command reads it."""
+    (tmp_path / "backup.db").touch()
+    for asked in (("restore", str(tmp_path / "backup.db")), ("doctor",), ("explain", "s3://b/k"), ("serve",)):
+        result = command(*asked, "--set", "store.url=nothing", "--json")
+        assert result.exit_code == 2
+        assert "sqlite:" in json.loads(result.stdout)["error"]
+
+
+def test_programs_are_told_why_there_is_no_backup(tmp_path: Path) -> None:
+    """A file that is there, before the gateway is asked."""
+    (tmp_path / "there").touch()
+    assert "say --force" in refused("backup", str(tmp_path / "there"), "--url", "http://127.0.0.1:1")
+    assert os.listdir(tmp_path) == ["there"]
