@@ -120,23 +120,18 @@ class Gateway:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.telemetry = Telemetry(parts.clock)
-        self.fences = Fences(parts.store, parts.clock, parts.timing)
-        objects = Objects()
+        clock, store, upstream, capabilities = parts.clock, parts.store, parts.upstream, parts.capabilities
+        self.telemetry = Telemetry(clock)
+        self.fences = Fences(store, clock, parts.timing)
         self.records = Records(
-            parts.store,
-            parts.upstream,
-            parts.capabilities,
-            parts.clock,
-            fenced_before=parts.fenced_before,
-            lapse_s=parts.record_lapse_s,
+            store, upstream, capabilities, clock, fenced_before=parts.fenced_before, lapse_s=parts.record_lapse_s
         )
         self.writes = Writes(
             self.fences,
-            objects,
-            parts.upstream,
-            parts.capabilities,
-            parts.clock,
+            Objects(),
+            upstream,
+            capabilities,
+            clock,
             small_body_bytes=parts.small_body_bytes,
             require_conditional=parts.require_conditional,
             records=self.records,
@@ -144,48 +139,60 @@ class Gateway:
         self.rebuilds = Rebuilds(
             self.fences,
             self.records,
-            parts.upstream,
-            parts.capabilities,
+            upstream,
+            capabilities,
             parts.rules,
             self.writes.name,
-            parts.clock,
+            clock,
             settled=parts.upstream_settled,
         )
         self.uploads = Uploads(self.writes, kept_s=parts.completed_uploads_kept_s)
-        self.issuer = Issuer(
-            parts.sessions,
-            [client.credentials.access_key for client in parts.clients],
-            parts.clock,
-            parts.session_lifetime_s,
-            self._endpoint_url,
-        )
         self.leases = Leases(self.fences, parts.leases)
-        self.telemetry.registry.register(LeaseMetrics(self.leases))
-        self.jobs = Jobs(self.leases, parts.store, parts.clock, parts.queues, max_waiting=parts.leases.max_waiting)
-        self.completions = Completions(self.fences, self.leases, self.jobs, parts.upstream, parts.rules)
-        self.telemetry.registry.register(JobMetrics(self.jobs, self.completions))
-        self.webhooks = Webhooks(parts.webhooks, parts.store, parts.clock)
-        self.telemetry.registry.register(WebhookMetrics(self.webhooks))
-        self._progress = Progress(parts.clock, parts.limits.idle_timeout_s, parts.limits.min_body_bytes_per_s)
+        self.jobs = Jobs(self.leases, store, clock, parts.queues, max_waiting=parts.leases.max_waiting)
+        self.completions = Completions(self.fences, self.leases, self.jobs, upstream, parts.rules)
+        self.webhooks = Webhooks(parts.webhooks, store, clock)
+        access_keys = [client.credentials.access_key for client in parts.clients]
+        self.issuer = Issuer(parts.sessions, access_keys, clock, parts.session_lifetime_s, self._endpoint_url)
         self.readiness = Readiness(self._ask_upstream)
-        self.handler = S3Handler(
-            Services(
-                clients=Clients(
-                    parts.clients, parts.sessions, lasts=self.leases.lasts, anonymous_read=parts.anonymous_read
-                ),
-                rules=parts.rules,
-                writes=self.writes,
-                uploads=self.uploads,
-                batches=Batches(self.writes),
-                progress=self._progress,
-                telemetry=self.telemetry,
-                clock=parts.clock,
-                host_id="fencing-gateway",
+        self._progress = Progress(clock, parts.limits.idle_timeout_s, parts.limits.min_body_bytes_per_s)
+        self.handler = self._s3_handler()
+        self._control = self._control_api()
+        self._connections: Listener | None = None
+        self._s3_listener: asyncio.Server | None = None
+        self._control_listener: ControlListener | None = None
+        self._first_look: asyncio.Task[None] | None = None
+        self._hurried = False
+        self.s3_port = 0
+        self.control_port = 0
+
+    def _s3_handler(self) -> S3Handler:
+        parts = self._parts
+        services = Services(
+            clients=Clients(
+                parts.clients, parts.sessions, lasts=self.leases.lasts, anonymous_read=parts.anonymous_read
             ),
+            rules=parts.rules,
+            writes=self.writes,
+            uploads=self.uploads,
+            batches=Batches(self.writes),
+            progress=self._progress,
+            telemetry=self.telemetry,
+            clock=parts.clock,
+            host_id="fencing-gateway",
+        )
+        return S3Handler(
+            services,
             max_concurrent_requests=parts.limits.max_concurrent_requests,
             max_concurrent_requests_per_client=parts.limits.max_concurrent_requests_per_client,
             virtual_host_suffixes=parts.virtual_host_suffixes,
         )
+
+    def _control_api(self) -> Control:
+        """Its calls, and what it tells Prometheus of them."""
+        parts, registry = self._parts, self.telemetry.registry
+        registry.register(LeaseMetrics(self.leases))
+        registry.register(JobMetrics(self.jobs, self.completions))
+        registry.register(WebhookMetrics(self.webhooks))
         leases = LeaseCalls(
             self.leases,
             max_ttl_s=parts.max_lease_ttl_s,
@@ -202,7 +209,7 @@ class Gateway:
             output=self._output,
         )
         buckets = BucketCalls(parts.store, self.records, self.rebuilds, parts.clock, parts.data_directory)
-        self._control = Control(
+        return Control(
             self.fences,
             self.telemetry,
             self.readiness,
@@ -218,13 +225,6 @@ class Gateway:
             ],
             self.leases.lease_of,
         )
-        self._connections: Listener | None = None
-        self._s3_listener: asyncio.Server | None = None
-        self._control_listener: ControlListener | None = None
-        self._first_look: asyncio.Task[None] | None = None
-        self._hurried = False
-        self.s3_port = 0
-        self.control_port = 0
 
     def _output(self, key: FencingKey) -> str | None:
         """The object key that the rules give the output of the job."""
