@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 
 from gateway.stores.base import StoreUnavailable
@@ -35,7 +36,7 @@ _TAKE_OVER_LEASES = """
 UPDATE fence SET (granted_token, holder, ttl_s, granted_at, grant_id, completed_token) =
     (SELECT granted_token, holder, ttl_s, granted_at, grant_id, completed_token FROM replaced.fence AS old
      WHERE old.key = fence.key)
-WHERE key IN (SELECT key FROM replaced.fence AS old WHERE old.floor = fence.floor)
+WHERE EXISTS (SELECT 1 FROM replaced.fence AS old WHERE old.key = fence.key AND old.floor = fence.floor)
 """
 """After the floors: where the old database's is the one that holds, so is all that it knew of leases."""
 _TAKE_OVER_RULINGS = """
@@ -56,6 +57,10 @@ UPDATE meta SET value = max(CAST(value AS INTEGER),
     (SELECT CAST(value AS INTEGER) FROM replaced.meta WHERE name = 'generation'))
 WHERE name = 'generation'
 """
+
+
+class DatabaseThere(FileExistsError):
+    """There is a database already; the message says what is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def contents_of(file: Path) -> Contents:
     try:
         with closing(sqlite3.connect(read_only(file), uri=True)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            tables = {name for (name,) in connection.execute(sql.TABLES)}
             if not version or "fence" not in tables:
                 raise StoreUnavailable(f"{file} is not a database of this gateway")
             if version > len(MIGRATIONS):
@@ -121,16 +126,18 @@ def contents_of(file: Path) -> Contents:
 
 def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
     """Put a copy of `file` in the place of `target`, whose gateway must not run. What is there already is replaced only
-    with `force`: it is kept beside, and no floor of it is lost as far as it can be read.
+    with `force`: it is kept beside, and no floor of it is lost as far as it can be read. At any moment one of the two
+    is in the place, also when this is killed.
 
-    Raises `StoreLocked`, `StoreUnavailable`, `FileExistsError`; then `target` is as it was."""
+    Raises `StoreLocked`, `StoreUnavailable`, `DatabaseThere`, `OSError`; then `target` is as it was."""
     contents = contents_of(file)
+    target = target.resolve()
     make_directory(target.parent)
-    lock = FileLock(target.with_name(target.name + ".lock"))
+    lock = FileLock(target)
     lock.acquire()
     try:
         if target.exists() and target.stat().st_size and not force:
-            raise FileExistsError(_in_the_way(target))
+            raise DatabaseThere(_in_the_way(target))
         new = target.with_name(target.name + ".restoring")
         _remove(new)
         try:
@@ -138,7 +145,7 @@ def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
             _mark(new, contents.made or "an unknown moment")
             raised, unreadable = _take_over(target, new)
             _sync(new)
-            kept = _put_aside(target, now)
+            kept = _keep(target, now)
             new.replace(target)
         finally:
             _remove(new)
@@ -175,39 +182,46 @@ def _mark(file: Path, made: str) -> None:
 
 
 def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
-    """No floor falls by a restore: have `new` know what `old` knew. Answers how many keys have changed, and why it
-    could not be read."""
+    """No floor falls by a restore: have `new` know what `old` knew. Answers how many keys have changed, and why `old`
+    could not be read. Raises sqlite3.Error where what was read cannot be kept, as on a full disk."""
     if not old.exists() or not old.stat().st_size:
         return None, None
     try:
         contents_of(old)
-        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
-            connection.execute("ATTACH ? AS replaced", (str(old),))
-            (version,) = connection.execute("PRAGMA replaced.user_version").fetchone()
-            connection.execute("BEGIN")
-            raised = connection.execute(_TAKE_OVER_FENCES).rowcount
-            if version >= LEASES_SINCE:
-                connection.execute(_TAKE_OVER_LEASES)
-            if version >= OUTBOX_SINCE:
-                connection.execute(_TAKE_OVER_OUTBOX)
-            if version > 1:
-                connection.execute(_TAKE_OVER_RULINGS)
-                connection.execute(_TAKE_OVER_GENERATION)
-            connection.execute("COMMIT")
-    except (sqlite3.Error, StoreUnavailable) as error:
+    except StoreUnavailable as error:
         return None, str(error)
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.execute("ATTACH ? AS replaced", (str(old),))
+        (version,) = connection.execute("PRAGMA replaced.user_version").fetchone()
+        connection.execute("BEGIN")
+        raised = connection.execute(_TAKE_OVER_FENCES).rowcount
+        if version >= LEASES_SINCE:
+            connection.execute(_TAKE_OVER_LEASES)
+        if version >= OUTBOX_SINCE:
+            connection.execute(_TAKE_OVER_OUTBOX)
+        if version > 1:
+            connection.execute(_TAKE_OVER_RULINGS)
+            connection.execute(_TAKE_OVER_GENERATION)
+        connection.execute("COMMIT")
     return raised, None
 
 
-def _put_aside(target: Path, now: float) -> Path | None:
+def _keep(target: Path, now: float) -> Path | None:
+    """Give the database that is there another name beside, which it keeps when the new one takes its own."""
     if not target.exists():
         return None
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept = target.with_name(f"{target.name}.replaced-{stamp}")
-    for suffix in ("", *_SIDE_FILES):
+    endings = chain(("",), (f"-{number}" for number in count(2)))
+    names = (target.with_name(f"{target.name}.replaced-{stamp}{ending}") for ending in endings)
+    kept = next(name for name in names if not name.exists())
+    for suffix in _SIDE_FILES:  # there are none of a database that could be read: it has been closed
         beside = target.with_name(target.name + suffix)
         if beside.exists():
             beside.replace(kept.with_name(kept.name + suffix))
+    try:
+        os.link(target, kept)
+    except OSError:  # a file system without links
+        target.replace(kept)
     return kept
 
 

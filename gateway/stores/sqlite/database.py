@@ -117,13 +117,14 @@ async def _scalar(connection: aiosqlite.Connection, statement: str) -> int | str
 async def _schema_version(connection: aiosqlite.Connection, path: Path) -> int:
     """0 for a new file; StoreUnavailable, and the file untouched, for one that is not ours to open."""
     version = int(await _scalar(connection, "PRAGMA user_version"))
+    tables = {name for (name,) in await connection.execute_fetchall(sql.TABLES)}
+    if not tables >= {"meta", "fence"} if version else tables:
+        raise StoreUnavailable(f"{path} is a database of another program: name another file")
     if version > len(MIGRATIONS):
         raise StoreUnavailable(
             f"{path} has schema {version}, this gateway knows {len(MIGRATIONS)}: run the release that wrote it, "
             "or a newer one"
         )
-    if version == 0 and await _scalar(connection, sql.TABLES) != 0:
-        raise StoreUnavailable(f"{path} is a database of another program: name another file")
     return version
 
 

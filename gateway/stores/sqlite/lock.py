@@ -15,10 +15,13 @@ from gateway.stores.base import StoreLocked
 
 
 class FileLock:
-    """Held from `acquire` to `release`, or to the end of the process."""
+    """Held from `acquire` to `release`, or to the end of the process; the same by whatever links the database is
+    reached."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, database: Path) -> None:
+        real = database.resolve()
+        self._database = database
+        self._path = real.with_name(real.name + ".lock")
         self._file: int | None = None
 
     def acquire(self) -> None:
@@ -32,8 +35,7 @@ class FileLock:
             holder = os.pread(file, 200, 0).decode(errors="replace") or "another process"
             os.close(file)
             raise StoreLocked(
-                f"{self._path.with_suffix('')} is in use by {holder}: stop it first, or give this gateway a "
-                "database of its own"
+                f"{self._database} is in use by {holder}: stop it first, or give this gateway a database of its own"
             ) from error
         except OSError:
             os.close(file)

@@ -258,4 +258,4 @@ ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
 """
 """Counts, because SQLite writes nothing for a row that is overwritten by its equal."""
 
-TABLES = "SELECT count(*) FROM sqlite_master"
+TABLES = "SELECT name FROM sqlite_master"

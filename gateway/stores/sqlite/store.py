@@ -63,7 +63,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, cache_size: int = 65536, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._lock = FileLock(path)
         self._fences: ReadThrough[str, Fence] = ReadThrough(cache_size)
         self._uploads: ReadThrough[_UploadId, Upload | None] = ReadThrough(cache_size)
         self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import sqlite3
 import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
-from gateway.stores.sqlite.backup import contents_of, restore, write_backup
+from gateway.stores.sqlite.backup import DatabaseThere, contents_of, restore, write_backup
 from gateway.stores.sqlite.migrations import script
 from gateway.stores.values import RESTORED, Event, EventKind, GrantWanted, Ruling
 
@@ -118,7 +121,7 @@ async def test_a_database_in_use_is_never_replaced(path: Path, backup: Path) -> 
 
 async def test_a_database_is_replaced_by_force_alone_and_no_floor_falls(path: Path, backup: Path) -> None:
     """What the replaced one knew higher, or alone, is taken over; it is kept beside, and the generation is above it."""
-    with pytest.raises(FileExistsError, match="exists, with 2 keys"):
+    with pytest.raises(DatabaseThere, match="exists, with 2 keys"):
         restore(backup, path, NOW, force=False)
     restored = restore(backup, path, NOW, force=True)
     assert restored.raised == 2
@@ -202,6 +205,97 @@ async def test_a_damaged_database_is_replaced_and_told(path: Path, backup: Path)
     await store.start("rules")
     assert (await store.fence("job")).floor == 34
     await store.stop(clean=True)
+
+
+@contextlib.contextmanager
+def no_file_beyond(size_bytes: int) -> Iterator[None]:
+    """As on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def add_fences(path: Path, keys: int) -> None:
+    """So many more, at the floor 7."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(
+            "INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at) "
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            "SELECT 'a-longer-key-' || i, 7, 0, 0, 0, 0 FROM n",
+            (keys,),
+        )
+
+
+async def test_a_database_of_many_keys_is_taken_over_in_a_moment(path: Path, backup: Path) -> None:
+    """Each key is looked for once, not among all the others (minutes for these, days for a million)."""
+    add_fences(path, 100_000)
+    begun_s = time.process_time()
+    assert restore(backup, path, NOW, force=True).raised == 100_002
+    assert time.process_time() - begun_s < 30
+
+
+async def test_a_disk_too_full_for_the_floors_is_no_damaged_database(path: Path, backup: Path) -> None:
+    """What the replaced database knew could be read, and cannot be kept: nothing is replaced, and no floor falls."""
+    add_fences(path, 20_000)
+    with no_file_beyond(300_000), pytest.raises(StoreUnavailable):
+        restore(backup, path, NOW, force=True)
+    assert contents_of(path).keys == 20_002
+    assert contents_of(path).made == ""
+    assert [p.name for p in path.parent.glob("gateway.db*re*")] == []
+
+
+async def test_a_restore_that_is_killed_leaves_one_of_the_two(
+    path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the new database takes the place, the old one has it: a gateway that is started finds no empty place."""
+
+    class Killed(BaseException):
+        pass
+
+    def replace(self: Path, target: Path) -> None:
+        if target == path:
+            raise Killed
+        self.rename(target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(Killed):
+        restore(backup, path, NOW, force=True)
+    assert (contents_of(path).made, contents_of(path).keys) == ("", 2)
+
+
+async def test_each_database_that_is_replaced_is_kept(path: Path, backup: Path) -> None:
+    """Also two of one second."""
+    first, second = (restore(backup, path, NOW, force=True).kept for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert (contents_of(first).made, contents_of(second).made) == ("", MADE)
+
+
+async def test_what_is_restored_through_a_link_is_what_the_link_names(path: Path, backup: Path, tmp_path: Path) -> None:
+    """The link stays one, and the database behind it is replaced, unless it is in use."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    store = SqliteStore(path)
+    await store.start("rules")
+    with pytest.raises(StoreLocked):
+        restore(backup, link, NOW, force=True)
+    await store.stop(clean=True)
+    restored = restore(backup, link, NOW, force=True)
+    assert link.is_symlink()
+    assert contents_of(path).made == MADE
+    assert restored.kept is not None
+    assert restored.kept.parent == path.parent
+
+
+async def test_a_directory_that_cannot_be_made_is_no_database_that_is_there(path: Path, backup: Path) -> None:
+    """Whoever would say `--force` then would be told the same again."""
+    with pytest.raises(OSError) as raised:
+        restore(backup, path / "below" / "gateway.db", NOW, force=False)
+    assert not isinstance(raised.value, DatabaseThere)
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 100])

@@ -123,6 +123,18 @@ async def test_one_process_opens_it_once(path: Path) -> None:
     await start_and_stop(path)
 
 
+async def test_a_link_to_a_database_in_use_is_in_use_too(path: Path, tmp_path: Path) -> None:
+    """The lock is one of the file, whatever it is called: two gateways on one database would each believe their own."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    store = SqliteStore(path)
+    await store.start("rules")
+    with pytest.raises(StoreLocked, match=r"link\.db is in use"):
+        await SqliteStore(link).start("rules")
+    await store.stop(clean=True)
+
+
 # --- what it will not open ----------------------------------------------------------------------------------
 
 
@@ -149,10 +161,12 @@ async def test_a_newer_schema_is_left_alone(path: Path) -> None:
     assert f"has schema 999, this gateway knows {len(MIGRATIONS)}: run the release that wrote it" in await refused(path)
 
 
-async def test_another_programs_database_is_left_alone(path: Path) -> None:
-    """A file that holds other tables was named by mistake."""
+@pytest.mark.parametrize("version", [0, 3, 999, -1])
+async def test_another_programs_database_is_left_alone(path: Path, version: int) -> None:
+    """A file that holds other tables was named by mistake, whatever its program counts in `user_version`."""
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE song (title)")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     assert "another program" in await refused(path)
 
