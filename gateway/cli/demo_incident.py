@@ -48,11 +48,8 @@ async def play_with_gateway(
             await asyncio.to_thread(control.ask, "POST", f"/v1/queues/{QUEUE}/jobs", {"key": JOB})
             tell("queue", f"holds one job, {JOB}: render {OBJECT}")
             token_x, _ = await _take(worker_x, replace(task, pauses=True), tell)
-            sent = await _halfway(worker_x)
-            await worker_x.kill()
-            tell("worker X", f"is killed (SIGKILL) with {sent} sent. It renews its lease no more")
-            left_by_x = await _whose(s3)
-            tell("object", _shown(left_by_x))
+            await _kill_halfway(worker_x, tell)
+            left_by_x = await _told_whose(s3, tell)
 
             begin(f"{WITH}: the next one pauses")
             token_a, attempts_a = await _take(worker_a, replace(task, pauses=True, careless=True), tell)
@@ -70,12 +67,8 @@ async def play_with_gateway(
             tell("worker A", f"notices that its lease is lost, and stops itself: exit status {status_a}")
 
         begin(f"{WITH}: what is left")
-        winner = await _whose(s3)
-        tell("object", _shown(winner))
-        record = await asyncio.to_thread(control.ask, "GET", f"/v1/jobs/{JOB}")
-        completion = record["completion"] or {"token": 0, "holder": "nobody"}
-        completed_by = int(completion["token"])
-        tell("job", f"is {record['state']}: done with token {completed_by}, by {completion['holder']}")
+        winner = await _told_whose(s3, tell)
+        completed_by = await _done_by(control, tell)
         if completed_by:
             await receiver.first()
             await _nothing_waits(control)
@@ -110,9 +103,7 @@ async def play_without_gateway(store: Endpoint, begin: Callable[[str], None], te
         upload_b = await _uploaded(worker_b, tell)
         _wake(worker_a, tell)
         late_upload = await _uploaded(worker_a, tell)
-    winner = await _whose(store)
-    tell("object", _shown(winner))
-    return WithoutGateway(upload_b, late_upload, winner)
+    return WithoutGateway(upload_b, late_upload, await _told_whose(store, tell))
 
 
 # --- what workers do, and what is done to them
@@ -134,6 +125,12 @@ async def _halfway(worker: WorkerProcess) -> str:
     """How much it has sent by then."""
     told = await worker.report("halfway")
     return f"{told['sent_bytes'] // MIB} of {SIZE_BYTES // MIB} MiB"
+
+
+async def _kill_halfway(worker: WorkerProcess, tell: Tell) -> None:
+    sent = await _halfway(worker)
+    await worker.kill()
+    tell(f"worker {worker.name}", f"is killed (SIGKILL) with {sent} sent. It renews its lease no more")
 
 
 async def _freeze_halfway(worker: WorkerProcess, tell: Tell) -> None:
@@ -160,7 +157,16 @@ async def _completed(worker: WorkerProcess, how: str, tell: Tell) -> Answer:
     return answer
 
 
-# --- the receiver
+# --- the job's record, and the receiver
+
+
+async def _done_by(control: ControlClient, tell: Tell) -> int:
+    """The token that completed the job; 0 if none did."""
+    record = await asyncio.to_thread(control.ask, "GET", f"/v1/jobs/{JOB}")
+    completion = record["completion"] or {"token": 0, "holder": "nobody"}
+    token = int(completion["token"])
+    tell("job", f"is {record['state']}: done with token {token}, by {completion['holder']}")
+    return token
 
 
 async def _nothing_waits(control: ControlClient) -> None:
@@ -202,6 +208,16 @@ async def _make_bucket(endpoint: Endpoint) -> None:
             raise DemoFault(f"the bucket {endpoint.bucket} could not be made: {answer.status}")
 
 
+async def _told_whose(endpoint: Endpoint, tell: Tell) -> str | None:
+    """The same as `_whose`, told."""
+    name = await _whose(endpoint)
+    if name is None:
+        tell("object", "is not there: half an upload shows nothing")
+    else:
+        tell("object", f"is what worker {name} rendered, byte for byte")
+    return name
+
+
 async def _whose(endpoint: Endpoint) -> str | None:
     """The worker whose bytes the object holds; None if there is no object."""
     async with _client(endpoint) as client:
@@ -213,11 +229,3 @@ async def _whose(endpoint: Endpoint) -> str | None:
         if body == content(name):
             return name
     raise DemoFault(f"the object is no worker's: {answer.status}, {len(body)} bytes")
-
-
-def _shown(name: str | None) -> str:
-    return (
-        "is not there: half an upload shows nothing"
-        if name is None
-        else f"is what worker {name} rendered, byte for byte"
-    )
