@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from gateway.core.errors import Reason
+from gateway.core.errors import Reason, Refused
+from gateway.core.job import Output
 from gateway.core.keys import Token
 from gateway.service.completions import Completions
+from gateway.service.job_errors import OutputNotVerified
 from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases
 from gateway.service.queues import QueueRules
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
+from gateway.upstream.base import UpstreamRequest
 from tests.service.job_desk import J, at, desk
-from tests.service.rig import refusal, rig
+from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
 
@@ -147,5 +151,54 @@ def test_a_completion_that_the_store_did_not_do_leaves_the_gate_open(again_after
             await d.rig.put(1, b"again")
         assert (await completions.complete(J, Token(1))).completion is not None
         await completions.stop()
+
+    run(main())
+
+
+def test_a_completion_that_fails_opens_no_gate_that_another_has_closed() -> None:
+    """R3: two complete the same work at once. One finds its output missing; the other still looks at its own, and until
+    it has been recorded no write of the token passes."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(1, b"A")
+        leases = Leases(r.fences)
+        completions = Completions(
+            r.fences, leases, Jobs(leases, r.store, r.writes.clock, QueueRules()), r.upstream, r.rules
+        )
+        read, looked = r.upstream.read, asyncio.Event()
+
+        async def slow(request: UpstreamRequest, body: bytes = b"") -> Any:
+            if request.raw_key == JOB:
+                await looked.wait()
+            return await read(request, body)
+
+        r.upstream.read = slow  # type: ignore[method-assign]
+        missing = completions.complete(J, Token(1), outputs=[Output(BUCKET, "renders/j/none")])
+        there = asyncio.ensure_future(completions.complete(J, Token(1), outputs=[Output(BUCKET, JOB)]))
+        with pytest.raises(OutputNotVerified):
+            await missing
+        await asyncio.sleep(1)
+        assert (await refusal(r.put(1, b"late", "renders/j/log"))).reason is Reason.HANDOVER_PENDING
+        looked.set()
+        assert (await there).completion is not None
+
+    run(main())
+
+
+def test_a_completion_that_is_overtaken_while_it_waits_is_told_at_once() -> None:
+    """R3: it waits for a send in doubt; a higher token comes."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        d.rig.upstream.faults = [Fault.LOST_DROPPED]
+        await refusal(d.rig.put(1, b"A"))
+        completing = asyncio.create_task(completions.complete(J, Token(1)))
+        await asyncio.sleep(1)
+        await d.fences.found(J, Token(2), "on an object")
+        error, took_s = await elapsed(refusal(completing))
+        assert isinstance(error, Refused)
+        assert (error.reason, took_s) == (Reason.STALE_TOKEN, 0)
 
     run(main())

@@ -122,6 +122,20 @@ def test_the_commit_point_asks_the_gate() -> None:
     run(main())
 
 
+def test_at_the_commit_point_overtaken_comes_before_contested() -> None:
+    """R3: who has been overtaken is told to stop, not to come again, though another key's send is unsettled there."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        passage = await _staged(r, 33)
+        r.writes.objects.pin("bkt", JOB).begin(FencingKey("other"))
+        r.fences.unpin(await r.fences.admit("j", 34, cause="check"))
+        assert (await refusal(_commit(passage))).reason is Reason.STALE_TOKEN
+
+    run(main())
+
+
 async def _commit(passage: Passage) -> None:
     passage.commit()
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import Reason, TryAgain
-from gateway.core.keys import Token
+from gateway.core.keys import FencingKey, Token
+from gateway.service.completions import Completions
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, GrantWanted
-from tests.service.job_desk import BreakableStore, J
+from tests.service.job_desk import BreakableStore, J, desk
 from tests.service.record_desk import LAPSE_S, Counting, gateway
 from tests.service.rig import BUCKET, JOB, Fault, Payload, Rig, refusal, rig
 from tests.service.test_batches import delete
@@ -125,6 +126,22 @@ def test_no_call_keeps_a_gate_pinned(broken: bool) -> None:
     run(main())
 
 
+def test_calls_for_leases_and_completions_keep_no_gate_pinned() -> None:
+    """Nor does a send that is over keep its way through it."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        lease = await d.leases.acquire(J, "A", 30)
+        await d.rig.put(lease.token, b"A")
+        await d.leases.release(J, lease.token)
+        await completions.complete(FencingKey("elsewhere"), Token(5))
+        assert pins(d.rig) == {0}
+        assert [live.passages for live in d.fences.gates] == [{}, {}]
+
+    run(main())
+
+
 # --- records
 
 
@@ -227,7 +244,7 @@ def test_a_record_that_is_not_to_be_seen_for_a_moment_is_looked_at_again() -> No
 
 
 def test_a_store_that_fails_at_a_record_says_try_again() -> None:
-    """The caller of a fenced write, and who has deleted a bucket, are told that nothing is wrong with their requests."""
+    """Who sends a fenced write, or has deleted a bucket, is told that nothing is wrong with his request."""
 
     async def main() -> None:
         upstream = Counting(BUCKET)

@@ -198,6 +198,37 @@ def test_a_grant_that_could_not_be_taken_back_goes_on() -> None:
     play(main())
 
 
+def test_a_grant_that_could_not_be_taken_back_is_taken_back_later() -> None:
+    """The store fails, and nobody asks for it: the key is not held for ever."""
+
+    async def main() -> None:
+        d, free = await _lapsing()
+        free.set_exception(StoreUnavailable("disk I/O error"))
+        await later(5)
+        assert d.ends == [("j", 2, EventKind.LAPSED)]
+
+    play(main())
+
+
+def test_a_lease_that_could_not_be_given_up_ends_like_any() -> None:
+    """The store fails at its release: when an operator takes the key, that is told."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire()
+
+        async def failing(*_: Any) -> Fence:
+            raise StoreUnavailable("disk I/O error")
+
+        d.leases.seal = failing
+        with pytest.raises(TryAgain):
+            await d.leases.release(J, lease.token)
+        d.rig.fences.unpin(await d.rig.fences.admit(J, Token(9), cause="raise", issued=True))
+        assert d.ends == [("j", 1, EventKind.RAISED)]
+
+    play(main())
+
+
 def test_an_end_that_fails_hides_no_other() -> None:
     """Found by simulation (seed 8034037): a grant was to lapse, and the store failed; an operator had sealed its token
     meanwhile, and since its end was coming, nobody was told of that one. A job that ran under it stayed with nobody."""
@@ -264,6 +295,21 @@ def test_a_caller_that_goes_away_while_he_is_granted_the_key_holds_it_for_nobody
         allowed.set()
         await later(1)
         assert (await d.acquire("C", idempotency_key="once")).token == 3
+
+    play(main())
+
+
+def test_a_caller_that_goes_away_while_the_hand_over_is_awaited_holds_the_key_for_nobody() -> None:
+    """The next in line is granted it as soon as lower sends have settled."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(settle_timeout_s=60, handover_wait_s=100))
+        d.rig.upstream.faults = [Fault.LOST_DROPPED]
+        await refusal(d.rig.put(1, b"x"))
+        gone = asyncio.create_task(d.acquire("A", ttl_s=1000))
+        await later(1)
+        gone.cancel()
+        assert (await d.acquire("B", wait_s=70)).token == 3
 
     play(main())
 

@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import Reason
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import parse_record
+from gateway.upstream.base import Capabilities
 from tests.service.record_desk import LAPSE_S, Counting, gateway, put_record, record, superseded
 from tests.service.rig import BUCKET, DEAF, HONEST, Fault, refusal
 from tests.virtual_time import run
@@ -170,6 +171,20 @@ def test_a_bucket_that_is_not_there_gets_no_record() -> None:
         result = await one.put(34, b"a")
         assert (result.status, result.code) == (404, "NoSuchBucket")
         assert await one.store.rulings() == []
+        await one.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("capabilities", [HONEST, DEAF], ids=["with a record", "without"])
+def test_a_bucket_with_fenced_writes_is_known_to_the_database(capabilities: Capabilities) -> None:
+    """G0: a backup knows it, and what is restored from that serves nothing fenced there, even if no record tells."""
+
+    async def main() -> None:
+        one = await gateway(Counting(BUCKET), capabilities=capabilities)
+        assert (await one.put(34, b"a")).status == 200
+        assert [(ruling.bucket, ruling.claim) for ruling in await one.store.rulings()] == [(BUCKET, None)]
+        assert one.writes.records.unrecorded == (set() if capabilities.conditional_put else {BUCKET})
         await one.writes.close()
 
     run(main())
