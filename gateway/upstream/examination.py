@@ -125,7 +125,7 @@ class _Examination(Experiments):
         new = await self.scratch.stage("withheld-new", b"x" * STAGED_BYTES)
         old = await self.scratch.stage("withheld-old", b"x" * STAGED_BYTES)
         fault = await self._shows(new="withheld-new", old="withheld-old")
-        finished = [await new.release(), await old.release()]
+        finished = [(await new.release()).conclusive(), (await old.release()).conclusive()]
         refused = next((heard for heard in finished if not heard.applied), None)
         if fault is None and refused is not None:
             fault = f"once released it was answered {refused}"

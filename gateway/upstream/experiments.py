@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.core.write import Answer
 from gateway.s3 import checksums
 from gateway.s3.chunked import TrailerEncoder
 from gateway.s3.claim import STREAMING_UNSIGNED_TRAILER
@@ -88,7 +89,7 @@ class Experiments:
         first = await self.write("moment")
         staged = await self.scratch.stage("moment", b"late", self.on(first))
         await self.write("moment", b"newer")
-        return judged(await staged.release(), "the object changed before the last byte")
+        return judged((await staged.release()).conclusive(), "the object changed before the last byte")
 
     async def race(self, racers: int) -> Race:
         """`racers` uploads under one condition, all but their last bytes sent, then released at the same time.
@@ -170,7 +171,7 @@ class Experiments:
         await self.write("path")
         key = self.scratch.key("path").replace("/", "//")
         seen = await self.scratch.send("HEAD", "path", raw_key=key)
-        return Finding(seen.status != 200, f"{seen} to a//b where a/b was written")
+        return Finding(seen.status == 404, f"{seen} to a//b where a/b was written")
 
     async def subresources(self) -> Finding:
         """Whether an operation that the store may not know leaves the object alone: some do the plain one instead."""
@@ -181,7 +182,8 @@ class Experiments:
         self.is_seaweedfs = left.fields.get("server", "").startswith("SeaweedFS")
         overlooked = left.status != 200 or left.fields.get("content-length") == str(len(body))
         return Finding(
-            not overlooked, f"{sent} to an annotation" + (", which replaced the object" if overlooked else "")
+            not overlooked and sent.outcome is not Answer.LOST,
+            f"{sent} to an annotation" + (", which replaced the object" if overlooked else ""),
         )
 
 
@@ -195,11 +197,13 @@ class Race:
         """The winner's bytes were there once it had been answered; None: that could not be seen."""
 
     async def result(self) -> Finding:
-        """Whether exactly one has won. Raises `NotReached` if an answer was lost that would tell."""
+        """Whether exactly one has won. Raises `CannotProbe` if an answer was lost that would tell."""
         answers = await self._answers
         heard = [answer for answer in answers if isinstance(answer, Heard)]
         winners = sum(answer.applied for answer in heard)
         seen = f"{winners} of {len(answers)} won; answers: {_counted(heard)}"
+        if not winners and any(answer.busy for answer in heard):
+            raise CannotProbe(f"the store was too busy for a race: {seen}")
         if winners <= 1 and (len(heard) < len(answers) or (winners and self.kept is None)):
             raise NotReached("answers were lost in a race of conditional writes")
         if winners == 1 and not self.kept:

@@ -74,7 +74,8 @@ class Prober:
                     _log.warning("the store is not to be trusted with conditional writes", seen=finding.seen)
                     capabilities = raced(capabilities, finding)
                 self._proved = capabilities
-        except CannotProbe:
+        except CannotProbe as error:
+            _log.info("the store cannot be probed now", bucket=bucket, reason=str(error), again_after_s=RETRY_AFTER_S)
             self._leave_alone(bucket)
         except Exception:
             _log.exception("the probe failed")

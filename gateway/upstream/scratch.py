@@ -31,6 +31,8 @@ SCRATCH_PREFIX = ".fencing-gateway/probe-"
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 1 << 20
 REMOVE_TRIES = 3
+BUSY_STATUS = frozenset({408, 429, 503})
+"""What a store says of the moment, and not of what it does (S3 API reference, "Error responses": SlowDown)."""
 
 Fields = Sequence[tuple[str, str]]
 T = TypeVar("T")
@@ -64,6 +66,16 @@ class Heard:
     @property
     def condition_failed(self) -> bool:
         return self.outcome is Answer.REFUSED and self.status in CONDITION_FAILED_STATUS
+
+    @property
+    def busy(self) -> bool:
+        return self.status in BUSY_STATUS
+
+    def conclusive(self) -> Heard:
+        """This answer, from which one may conclude. Raises `CannotProbe` where the store was only too busy."""
+        if self.busy:
+            raise CannotProbe(f"the store was too busy: {self}")
+        return self
 
     def __str__(self) -> str:
         return f"{self.status} {self.code}" if self.code else str(self.status)
@@ -148,19 +160,19 @@ class Scratch:
         payload_sha256: str | None = None,
         raw_key: str | None = None,
     ) -> Heard:
-        """Send one request; `raw_key` in place of the key that `name` stands for."""
+        """Send one request, and hear a conclusive answer; `raw_key` in place of the key that `name` stands for."""
         digest = payload_sha256 or (hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256)
         request = UpstreamRequest(
             method, self.bucket, self.key(name) if raw_key is None else raw_key, query, tuple(headers), digest
         )
         if method in ("GET", "HEAD"):
-            return await self.to_its_end(None, self._upstream.read(request))
-        return await self.to_its_end(name, self._upstream.send(request, body, TIMEOUT_S))
+            return (await self.to_its_end(None, self._upstream.read(request))).conclusive()
+        return (await self.to_its_end(name, self._upstream.send(request, body, TIMEOUT_S))).conclusive()
 
     async def send_by(self, send: SignedChunks, name: str, payload: bytes) -> Heard:
         """PUT a payload in another way than the upstream's `send`."""
         request = UpstreamRequest("PUT", self.bucket, self.key(name), "", ())
-        return await self.to_its_end(name, send(request, payload, TIMEOUT_S))
+        return (await self.to_its_end(name, send(request, payload, TIMEOUT_S))).conclusive()
 
     async def put(self, name: str, body: bytes, *headers: tuple[str, str]) -> Heard:
         return await self.send("PUT", name, headers, body)
@@ -204,7 +216,7 @@ class Scratch:
     async def _begin_upload(self, name: str) -> str:
         request = UpstreamRequest("POST", self.bucket, self.key(name), "uploads=", (), EMPTY_SHA256)
         heard = await self._hear(name, self._upstream.send(request, b"", TIMEOUT_S))
-        upload_id = (find_text(heard.body, "UploadId") or "") if heard.applied else ""
+        upload_id = (find_text(heard.body, "UploadId") or "") if heard.conclusive().applied else ""
         if upload_id:
             self._uploads.append((name, upload_id))
         return upload_id

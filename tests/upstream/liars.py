@@ -203,6 +203,20 @@ class Gone(Store):
         return await super().send(request, body, timeout_s)
 
 
+class BusyOnce(Store):
+    """Is too busy for one request, the `nth` that comes to its end."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__()
+        self.left = nth
+
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        self.left -= 1
+        if self.left == 0:
+            return MemoryResponse(503, [], b"<Error><Code>SlowDown</Code></Error>")
+        return super().apply(request, body)
+
+
 class SlowLosers(Store):
     """Lets the losers of a race wait for a while before they hear."""
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.s3.checksums import ALGORITHMS
 from gateway.upstream.base import Capabilities, UpstreamRequest
-from gateway.upstream.memory import MemoryUpstream
+from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from gateway.upstream.probe import RACERS, RETRY_AFTER_S, Prober
 from gateway.upstream.scratch import SCRATCH_PREFIX
 from tests.cases.stores import Keeping
@@ -18,6 +18,7 @@ from tests.upstream.liars import (
     BUCKET,
     AnsweringLate,
     Bare,
+    BusyOnce,
     Filing,
     Forbidding,
     Forgetting,
@@ -161,6 +162,49 @@ def test_what_cannot_be_probed_is_not_proved_and_is_probed_again_later(how) -> N
         assert await prober.of_bucket(BUCKET) == ALL
 
     run(main())
+
+
+def test_nothing_is_concluded_from_a_busy_moment() -> None:
+    """Whatever a store was too busy for, it is believed to do neither more nor less for that; it is asked again."""
+
+    async def main() -> None:
+        nth, busy = 0, True
+        while busy:
+            nth += 1
+            store = BusyOnce(nth)
+            prober = Prober(store, VirtualClock(), await_race=True)
+            assert await prober.of_bucket(BUCKET) in (ALL, Capabilities()), nth
+            await finished(prober)
+            await asyncio.sleep(RETRY_AFTER_S)
+            assert await prober.of_bucket(BUCKET) == ALL, nth
+            await finished(prober)
+            assert store.buckets[BUCKET] == {}
+            busy = store.left <= 0
+        assert nth > 40
+
+    run(main())
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+def test_what_is_answered_by_an_error_is_not_believed_to_be_kept_apart(status: int) -> None:
+    """Only that `a//b` is absent tells that it is not `a/b`."""
+
+    class Failing(Store):
+        def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+            return MemoryResponse(status, [], b"") if "//" in request.raw_key else super().apply(request, body)
+
+    assert run(probed(Failing())) == replace(ALL, files_paths=True)
+
+
+def test_an_operation_that_was_lost_is_not_believed_to_be_known() -> None:
+    """Only a refusal, or an object that is left alone, tells that the store does not do the plain operation instead."""
+
+    class Failing(Store):
+        def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+            lost = "annotation" in request.raw_query
+            return MemoryResponse(500, [], b"") if lost else super().apply(request, body)
+
+    assert run(probed(Failing())) == replace(ALL, overlooks=True)
 
 
 def test_a_bucket_that_cannot_be_probed_does_not_keep_another_from_it() -> None:
