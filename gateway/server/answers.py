@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from gateway.clock import Clock
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.s3.errors import S3Error, of_fence, to_xml
 from gateway.s3.fencing import key_in_header
 from gateway.s3.forward import returned_headers
 from gateway.s3.operations import Level, Operation
 from gateway.server.body import RequestBody
-from gateway.server.http import ClientGone, Reply, Request
+from gateway.server.http import ClientGone, Reply, Request, http_date
 from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.values import Result
 from gateway.stores.base import Store, StoreUnavailable
@@ -21,15 +22,16 @@ from gateway.telemetry import RequestRecord
 class Answers:
     """The answering half of one request."""
 
-    __slots__ = ("_host_id", "_store", "body", "cross_origin", "record", "reply", "request")
+    __slots__ = ("_clock", "_host_id", "_store", "body", "cross_origin", "record", "reply", "request")
 
     def __init__(
-        self, request: Request | None, reply: Reply, record: RequestRecord, store: Store, host_id: str
+        self, request: Request | None, reply: Reply, record: RequestRecord, store: Store, clock: Clock, host_id: str
     ) -> None:
         self.request = request
         self.reply = reply
         self.body: RequestBody | None = None
         self._store = store
+        self._clock = clock
         self._host_id = host_id
         self.record = record
         self.cross_origin: list[tuple[str, str]] = []
@@ -54,9 +56,12 @@ class Answers:
 
     def answer_headers(self, headers: list[tuple[str, str]], operation: Operation) -> list[tuple[str, str]]:
         """The upstream's fields as the client sees them, under this gateway's request id."""
-        self.record.upstream_request_id = dict(headers).get("x-amz-request-id")
+        named = dict(headers)
+        self.record.upstream_request_id = named.get("x-amz-request-id")
         result = returned_headers(headers, of_object=operation.level is Level.OBJECT)
         result += (("x-amz-request-id", self.record.request_id), ("x-amz-id-2", self._host_id))
+        if "date" not in named:
+            result.append(("date", self._date))
         return result
 
     def refuse(self, error: FenceError) -> None:
@@ -107,6 +112,7 @@ class Answers:
         fields = [
             ("x-amz-request-id", record.request_id),
             ("x-amz-id-2", self._host_id),
+            ("date", self._date),
             ("content-type", "application/xml"),
             *self.cross_origin,
             *(headers or []),
@@ -118,6 +124,10 @@ class Answers:
             return
         if unread and self.request and self.request.expects_continue and not (self.body and self.body.wanted):
             reply.lingers = False
+
+    @property
+    def _date(self) -> str:
+        return http_date(int(self._clock.wall()))
 
     def _leave_unread(self) -> bool:
         """Whether a body has not been read to its end; then this answer is the connection's last."""

@@ -56,7 +56,7 @@ class Call(Answers):
     caller: Caller
 
     def __init__(self, services: Services, request: Request, reply: Reply, record: RequestRecord) -> None:
-        super().__init__(request, reply, record, services.writes.fences.store, services.host_id)
+        super().__init__(request, reply, record, services.writes.fences.store, services.clock, services.host_id)
         self.services = services
         self.operation: Operation | None = None
 

@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Iterable
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
@@ -16,6 +18,12 @@ READ_BUFFER_BYTES = 128 * 1024
 
 _REASONS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 _FORBIDDEN = re.compile(r"[\r\n\0]")
+
+
+@lru_cache(maxsize=8)
+def http_date(second: int) -> str:
+    """A second since the epoch as a Date field tells it (RFC 9110, 5.6.7)."""
+    return formatdate(second, usegmt=True)
 
 
 class ClientGone(ConnectionError):

@@ -72,16 +72,16 @@ class S3Handler:
 
     def answer_fault(self, carrier: Carrier, error: S3Error | TryAgain) -> Reply:
         """Answer what never became a request."""
-        reply = Reply(carrier, None)
-        record = RequestRecord(_request_id(self._services.clock), address=carrier.address, decision="failed")
-        answers = Answers(None, reply, record, self._services.writes.fences.store, self._services.host_id)
+        services, reply = self._services, Reply(carrier, None)
+        record = RequestRecord(_request_id(services.clock), address=carrier.address, decision="failed")
+        answers = Answers(None, reply, record, services.writes.fences.store, services.clock, services.host_id)
         if isinstance(error, TryAgain):
             answers.refuse(error)
         else:
             record.reason, record.message = error.code, error.message
             answers.send_error(error)
         record.status, record.bytes_out = reply.status, reply.bytes_sent
-        self._services.telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
+        services.telemetry.finished(record, _ROW_OF_NOTHING, 0.0)
         return reply
 
     async def _answer(self, call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -303,6 +304,25 @@ async def test_head_and_304_have_no_body(rig: Rig) -> None:
     await wire.send(signed("DELETE", "/b/k", [("x-fencing-token", "1")]))
     gone = await wire.answer("DELETE")
     assert (gone.status, gone.header("content-length"), gone.header("transfer-encoding")) == (204, None, None)
+
+
+async def test_each_answer_has_its_date(rig: Rig) -> None:
+    """The gateway's own tell its clock (RFC 9110, 6.6.1), by which SDKs set theirs right when they are told that it is
+    wrong; the store's keep the store's."""
+    await rig.put("k", b"x", 2)
+    rig.clock.ahead_s = 1000
+    wrong = await rig.say(b"no HTTP at all\r\n\r\n")
+    skewed, now = await rig.ask("GET", "/b/k"), rig.clock.wall()
+    stale = await rig.ask("PUT", "/b/k", [("x-fencing-token", "1")], b"x", now=now)
+    gone = await rig.ask("DELETE", "/b/absent", [("x-fencing-token", "1")], now=now)
+    assert (skewed.code, stale.code, gone.status) == ("RequestTimeTooSkewed", "PreconditionFailed", 204)
+    for answer in (wrong, skewed, stale, gone):
+        date = answer.header("date") or ""
+        assert date.endswith(" GMT")
+        assert abs(parsedate_to_datetime(date).timestamp() - now) < 10
+    old = "Fri, 01 Jan 2016 00:00:00 GMT"
+    async with running(upstream=Odd([("date", old), ("content-length", "0")])) as other:
+        assert (await other.ask("GET", "/b/k")).header("date") == old
 
 
 class Odd(MemoryUpstream):
