@@ -14,7 +14,7 @@ WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no
 column can be fitted to what it holds."""
 FIELDS_TOLD = frozenset(("source", "event", "level", "timestamp", "fence_key", "token", "request_id"))
-"""Of a line that is no request's: what stands in columns of its own."""
+"""Of a line that is no request's: what has a place of its own."""
 
 
 @click.command()
@@ -29,20 +29,23 @@ def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str
     with suppress(KeyboardInterrupt):
         for line in client.trace(key, request_id, for_s):
             seen = True
-            click.echo(json_line(line) if as_json else _told(line))
+            click.echo(json_line(line) if as_json else _told(line, key))
     if not seen:
         click.echo("Nothing: a gateway knows its last 1000 requests, and what came since the command began.", err=True)
 
 
-def _told(line: Json) -> str:
+def _told(line: Json, followed: str | None) -> str:
+    """Whose a line is, it says where not one key alone is followed."""
     told: tuple[str, ...]
+    key = line.get("fence_key")
+    whose = [f"key {key}"] if key is not None and followed is None else []
     match line:
         case {"source": "history"}:
             told = (line["at"], line["kind"], tokens_of(line), "", line["detail"], line["request_id"])
         case {"source": "log", "event": "request"}:
-            told = _request(line)
+            told = _request(line, whose)
         case {"source": "log"}:
-            rest = ", ".join(f"{name} {value}" for name, value in line.items() if name not in FIELDS_TOLD)
+            rest = ", ".join(whose + [f"{name} {value}" for name, value in line.items() if name not in FIELDS_TOLD])
             token = str(line.get("token", ""))
             told = (line["timestamp"], line["event"], token, "", rest, str(line.get("request_id", "")))
         case _:
@@ -52,11 +55,12 @@ def _told(line: Json) -> str:
     return click.style("  ".join([*fixed, *filter(None, cells[len(WIDTHS) :])]).rstrip(), fg=STYLE_OF_KIND.get(told[1]))
 
 
-def _request(line: Json) -> tuple[str, ...]:
+def _request(line: Json, whose: list[str]) -> tuple[str, ...]:
     token = "" if line["token"] is None else str(line["token"])
     if line["floor"] is not None and line["floor"] != line["token"]:
         token = f"{token or 'none'}, floor {line['floor']}"
     place = "/".join(part for part in (line["bucket"], line["object"]) if part)
     reason = "" if line["reason"] is None else f"{line['reason']}: "
-    detail = f"{reason}{line['operation']} {place}, {line['client'] or 'nobody'} from {line['address']}"
+    sender = f"{line['client'] or 'nobody'} from {line['address']}"
+    detail = reason + ", ".join([f"{line['operation']} {place}", *whose, sender])
     return line["timestamp"], line["decision"], token, str(line["status"]), detail, line["request_id"]

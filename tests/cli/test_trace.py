@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from botocore.exceptions import ClientError
@@ -21,6 +23,26 @@ def refused(gateway: GatewayProcess, bucket: str, key: str, token: int) -> str:
     return str(caught.value.response["ResponseMetadata"]["RequestId"])
 
 
+@contextmanager
+def following(gateway: GatewayProcess, *options: str) -> Iterator[Iterator[str]]:
+    """The lines of a `trace` as they come; Ctrl-C has to end it with status 0."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "trace", *options],
+        env=environment(FENCING_GATEWAY_URL=gateway.control_url, PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        yield child.stdout
+        child.send_signal(2)
+        assert child.wait(10) == 0, child.stderr.read() if child.stderr else ""
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_a_request_id_leads_to_its_line(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """What a client was shown is enough: who, what, which token met which floor."""
     gateway.raise_floor(key, 34)
@@ -28,7 +50,8 @@ def test_a_request_id_leads_to_its_line(gateway: GatewayProcess, key: str, bucke
     (line,) = gateway.ask("trace", "--request", request_id, "--for", "0").stdout.splitlines()
     assert re.fullmatch(
         rf"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}}  refused +33, floor 34 +412 +"
-        rf"StaleToken: PutObject {bucket}/traced, {gateway.credentials.access_key} from 127\.0\.0\.1  {request_id}",
+        rf"StaleToken: PutObject {bucket}/traced, key {re.escape(key)}, "
+        rf"{gateway.credentials.access_key} from 127\.0\.0\.1  {request_id}",
         line,
     )
     told = gateway.ask("trace", "--request", request_id, "--for", "0", "--json").stdout
@@ -38,30 +61,27 @@ def test_a_request_id_leads_to_its_line(gateway: GatewayProcess, key: str, bucke
     assert "last 1000 requests" in never.stderr
 
 
+def test_lines_of_all_keys_say_whose_they_are(gateway: GatewayProcess, key: str, bucket: str) -> None:
+    """Who follows all finds the key to look up in each line, a lease's too; who follows one is not told it again."""
+    gateway.s3.put_object(Bucket=bucket, Key="traced", Body=b"x", Metadata=fenced(key, 1))
+    assert f"key {key}" not in gateway.ask("trace", "--key", key, "--for", "0").stdout
+    with following(gateway) as lines:
+        assert f"PutObject {bucket}/traced, key {key}, " in next(line for line in lines if key in line)
+        gateway.ask("lease", "acquire", key, "--holder", "host-7")
+        granted = next(line for line in lines if "lease-granted" in line)
+    assert granted.rstrip().endswith(f"key {key}, holder host-7")
+
+
 def test_a_key_is_followed_until_one_has_seen_enough(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """Each line comes as it happens, also the operator's doings; Ctrl-C ends it with status 0."""
-    command = [sys.executable, "-m", "gateway", "trace", "--key", key, "--json"]
-    child = subprocess.Popen(
-        command,
-        env=environment(FENCING_GATEWAY_URL=gateway.control_url, PYTHONUNBUFFERED="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert child.stdout is not None
+    with following(gateway, "--key", key, "--json") as lines:
         gateway.raise_floor(key, 34)  # told live, or as what has been before: no event says when it follows
         gateway.s3.put_object(Bucket=bucket, Key="traced", Body=b"x", Metadata=fenced(key, 35))
-        while (line := json.loads(child.stdout.readline()))["source"] != "log" or line["event"] != "request":
+        while (line := json.loads(next(lines)))["source"] != "log" or line["event"] != "request":
             pass
         assert (line["fence_key"], line["token"], line["decision"]) == (key, 35, "admitted")
         gateway.raise_floor(key, 36)
-        seen = []
+        seen: list[dict[str, object]] = []
         while not seen or seen[-1].get("kind") != "raised" or seen[-1]["token"] != 36:
-            seen.append(json.loads(child.stdout.readline()))
+            seen.append(json.loads(next(lines)))
         assert "operator-raises" in [line.get("event") for line in seen]
-        child.send_signal(2)
-        assert child.wait(10) == 0, child.stderr.read() if child.stderr else ""
-    finally:
-        child.kill()
-        child.communicate()
