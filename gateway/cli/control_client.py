@@ -210,7 +210,9 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         except (Refused, Unreachable) as error:
             if arguments.get("as_json") and error.problem:
                 print_json(error.problem)
-            fail(printable(str(error)), _status_of(error))
+            elsewhere = url is None and isinstance(error, Unreachable) and not error.problem
+            hint = f". If it listens elsewhere, say --url or set {URL_VARIABLE}" if elsewhere else ""
+            fail(printable(str(error)) + hint, _status_of(error))
         except OSError as error:
             if error.errno == errno.EPIPE:  # click's to deal with
                 raise

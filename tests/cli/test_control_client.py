@@ -186,6 +186,15 @@ def test_nobody_there_is_status_3(arguments: tuple[str, ...]) -> None:
     assert "no gateway answers" in result.stderr
 
 
+def test_nobody_at_an_address_that_was_not_named() -> None:
+    """The gateway listens elsewhere, more likely than not: the command names the ways to say where."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        result = command("status", "--set", f"control.listen=127.0.0.1:{taken.getsockname()[1]}")
+    assert result.exit_code == 3
+    assert "Connection refused. If it listens elsewhere, say --url or set FENCING_GATEWAY_URL" in result.stderr
+
+
 @pytest.mark.parametrize(
     "answer",
     [
