@@ -18,6 +18,15 @@ from gateway.config.values import is_loopback
 
 SECRET_KEYS = frozenset({"access_key", "client", "secret", "secret_key", "session_token", "token"})
 """Keys whose values no message shows, and that may be `{ env = "NAME" }` or `{ file = "path" }`."""
+IN_OUR_WORDS = {
+    "a valid string": "text, in quotes",
+    "a valid tuple": "a list",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "True or False": "true or false",
+}
+"""What pydantic calls the kinds of values, and TOML's reader does not."""
 Fault = tuple[Place, str]
 """Where a setting is, and what is wrong with it."""
 
@@ -92,7 +101,8 @@ def _fault(detail: ErrorDetails) -> Fault:
     if kind == "value_error":
         return place, str(detail["ctx"]["error"])
     message = detail["msg"].replace("Input should be", "must be").replace("Input should have", "must have")
-    message = message.replace("a valid tuple", "a list").replace("True or False", "true or false")
+    for theirs, ours in IN_OUR_WORDS.items():
+        message = message.replace(theirs, ours)
     if kind in ("model_type", "dict_type"):
         message = f"must be a table, written [{place[0]}]"
     elif kind == "tuple_type" and len(place) == 1:

@@ -96,6 +96,8 @@ class Sources:
         """The place in words: file and line, variable or flag, then table and key."""
         if source := self._named.get(place[:2]):
             return source
+        if len(place) == 1 and (*place, 0) in self._lines:  # an array of tables, found fault with as a whole
+            return f"{self._file}:{self._lines[(*place, 0)]}: [[{place[0]}]]"
         line = next((self._lines[p] for p in _prefixes(place) if p in self._lines), None)
         at = f"{self._file}:{line}: " if line else f"{self._file}: " if self._file else ""
         return at + _in_words(place)
