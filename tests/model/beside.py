@@ -1,8 +1,8 @@
 """The model's steps and the real service side by side: the same schedule through both, and the same verdicts.
 
-The service runs over a disk and a store that wait at each of their steps. A schedule lets one of them go on; what the
-service then does by itself, up to its next wait, the model has to be able to follow, and both have to end up with the
-same floors, the same objects, the same memory of them, and the same answers.
+The service runs over a disk and a store that wait at each of their steps (`tests.model.waiting`). A schedule lets one
+of them go on; what the service then does by itself, up to its next wait, the model has to be able to follow, and both
+have to end up with the same floors, the same objects, the same memory of them, and the same answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
@@ -22,17 +21,15 @@ from gateway.core.write import ABSENT as NO_STATE
 from gateway.s3.fencing import META_NONCE, META_TOKEN
 from gateway.service.values import Result
 from gateway.service.waits import Timing
-from gateway.stores.memory import MemoryStore
-from gateway.stores.values import Event, Fence
-from gateway.upstream.base import UpstreamLost, UpstreamRequest
-from gateway.upstream.memory import MemoryExchange, MemoryResponse, MemoryUpstream
+from gateway.upstream.base import UpstreamRequest
+from gateway.upstream.memory import MemoryUpstream
 from tests.model import sending, steps
 from tests.model.size import Op, Size
-from tests.model.world import ABSENT, FORGOTTEN, KEYS, NO_OBJECT, At, Flight, NoChange, Request, Way, first
+from tests.model.waiting import KEY, Asked, Disk, Store, asked
+from tests.model.world import ABSENT, FORGOTTEN, NO_OBJECT, At, NoChange, Request, Way, first
 from tests.service.rig import BUCKET, DEAF, HONEST, Payload, Rig, rig, rule
 from tests.virtual_time import VirtualClock
 
-KEY = KEYS[0]
 OBJECT = f"renders/{KEY}/out"
 TICK_S = 30.0
 ROUNDS = 40
@@ -41,121 +38,6 @@ TIMING = Timing(
     settle_timeout_s=TICK_S, settle_timeout_assembly_s=2 * TICK_S, handover_wait_s=1e9, commit_timeout_s=1e9
 )
 OPS = (Op.PUT, Op.PUT, Op.STREAM, Op.DELETE)
-asked: ContextVar[Asked] = ContextVar("asked")
-"""The request that is being served; unset for what the service does by itself."""
-
-
-@dataclass(eq=False)
-class Asked:
-    """One request, in the service and in the model."""
-
-    told: str
-    model: Request | None
-    flight: Flight | None = None
-    """The model's, while a send of it may land."""
-    task: asyncio.Task[str] | None = None
-    waits: str = ""
-    """For what; empty: for nothing that a schedule decides."""
-    go: asyncio.Future[str] | None = None
-    body: Payload | None = None
-    data: bytes = b""
-    verdict: str = ""
-    """The model's."""
-    sent: tuple[UpstreamRequest, bytes] | None = None
-    """What may land."""
-
-    async def wait(self, what: str) -> str:
-        self.waits, self.go = what, asyncio.get_running_loop().create_future()
-        try:
-            return await self.go
-        finally:
-            self.waits, self.go = "", None
-
-
-class Disk(MemoryStore):
-    """Waits before and after each raise; completed floors reach it when they are flushed."""
-
-    def __init__(self, beside: Beside) -> None:
-        super().__init__(clock=lambda: 0.0)
-        self.beside = beside
-        self.lazy: dict[str, int] = {}
-
-    async def raise_floor(self, key: str, token: int, event: Event | None = None) -> Fence:
-        if token <= self.durable.floor:
-            self.beside.nothing_to_raise(asked.get())
-            return self.durable  # as in the database, which knows that there is nothing to write
-        await asked.get().wait("disk")
-        fence = await super().raise_floor(key, token, event)
-        await asked.get().wait("learn")
-        return fence
-
-    def complete_handover(self, key: str, token: int) -> None:
-        self.lazy[key] = max(self.lazy.get(key, 0), token)
-
-    def flush(self) -> None:
-        for key, token in self.lazy.items():
-            super().complete_handover(key, token)
-
-    @property
-    def durable(self) -> Fence:
-        return self._fences.get(KEY) or Fence(KEY)
-
-
-class Store(MemoryUpstream):
-    """Waits before a HEAD is evaluated and before it is told, before a write lands and before that is told."""
-
-    def __init__(self, beside: Beside) -> None:
-        super().__init__(BUCKET)
-        self._beside = beside
-
-    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
-        who = asked.get(None)
-        if who is None or request.method != "HEAD":
-            return self.apply(request, body)
-        if who.task is not None and who.task.done():
-            return self._beside.chased(who, self.apply(request, body))
-        await who.wait("look")
-        answer = self.apply(request, body)
-        await who.wait("judge")
-        return answer
-
-    async def send(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
-        who = asked.get()
-        who.sent = (request, body)
-        return await self.way(who)
-
-    async def way(self, who: Asked) -> MemoryResponse:
-        """What becomes of what has been sent whole."""
-        what = await who.wait("land")
-        answer = MemoryResponse(500, [], b"<Error><Code>InternalError</Code></Error>")
-        if what == "land":
-            assert who.sent is not None
-            answer = self.apply(*who.sent)
-            who.sent = None
-            what = await who.wait("answer")
-        if what == "reset":
-            raise UpstreamLost("connection reset")
-        if what == "403":
-            who.sent = None
-            return MemoryResponse(403, [], b"<Error><Code>AccessDenied</Code></Error>")
-        return MemoryResponse(500, [], b"<Error><Code>InternalError</Code></Error>") if what == "500" else answer
-
-    async def open(self, request: UpstreamRequest, content_length: int) -> Exchange:
-        return Exchange(self, request, content_length)
-
-
-class Exchange(MemoryExchange):
-    """A body that streams; its last byte is sent, and may land when it is let."""
-
-    async def write(self, data: bytes) -> None:
-        self._body += data
-        self._unsent -= len(data)
-        if not self._unsent:
-            asked.get().sent = (self._request, bytes(self._body))
-
-    async def response(self, timeout_s: float) -> MemoryResponse:
-        store: Any = self._store
-        return await store.way(asked.get())  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -178,7 +60,7 @@ class Beside:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.w = first(self.size)
-        self.disk, self.store = Disk(self), Store(self)
+        self.disk, self.store = Disk(self._nothing_to_raise), Store(self._chased)
         self._number = 0
         self._clock = VirtualClock()
 
@@ -319,7 +201,7 @@ class Beside:
         self.live.clear()
         self._act(how)
         if how == "lose the database":
-            self.disk = Disk(self)
+            self.disk = Disk(self._nothing_to_raise)
         await self._start()
 
     async def _start(self) -> None:
@@ -408,19 +290,18 @@ class Beside:
         staged = one.body is not None and one.body.wanted.is_set() and one.sent is None
         return one.waits or ("body" if staged else "")
 
-    def nothing_to_raise(self, one: Asked) -> None:
+    def _nothing_to_raise(self, one: Asked) -> None:
         """The floor is on disk already: the service goes on at once."""
         r = one.model
         if r is not None and r in self.w.requests and r.at is At.RAISING:
             self._act("disk", self.w.requests.index(r))
             self._act("learn", self.w.requests.index(r))
 
-    def chased(self, one: Asked, head: MemoryResponse) -> MemoryResponse:
+    def _chased(self, one: Asked) -> None:
         """The service looks for the nonce of a send in doubt, by itself."""
         assert one.sent is None or one.flight is not None
         if one.flight in self.w.adrift and one.flight.nonce == self.w.objects[0][3] != 0:
             self._act("chase", self.w.adrift.index(one.flight))
-        return head
 
     def _act(self, *action: Any) -> None:
         steps.act(self.w, action)
