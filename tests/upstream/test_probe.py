@@ -185,15 +185,15 @@ def test_nothing_is_concluded_from_a_busy_moment() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("status", [400, 403, 500])
-def test_what_is_answered_by_an_error_is_not_believed_to_be_kept_apart(status: int) -> None:
-    """Only that `a//b` is absent tells that it is not `a/b`."""
+@pytest.mark.parametrize(("status", "files_paths"), [(400, False), (403, True), (500, True)])
+def test_what_is_answered_by_an_error_is_not_believed_to_be_kept_apart(status: int, files_paths: bool) -> None:
+    """Only that `a//b` is absent, or no name at all (rclone), tells that it is not `a/b`."""
 
     class Failing(Store):
         def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
             return MemoryResponse(status, [], b"") if "//" in request.raw_key else super().apply(request, body)
 
-    assert run(probed(Failing())) == replace(ALL, files_paths=True)
+    assert run(probed(Failing())) == replace(ALL, files_paths=files_paths)
 
 
 def test_an_operation_that_was_lost_is_not_believed_to_be_known() -> None:
