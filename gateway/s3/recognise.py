@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from gateway.core.errors import Reason, Refused
 from gateway.s3.errors import S3Error
-from gateway.s3.operations import OPERATIONS, Level, Operation
+from gateway.s3.operations import OPERATIONS, Effect, Level, Operation
 from gateway.s3.request import RequestHead
 
 MAX_PART_NUMBER = 10_000
@@ -66,6 +66,8 @@ def recognise(head: RequestHead) -> Operation:
     row = find(head.method, level, names, head.headers.names)
     if "partNumber" in names and row.subresource == "partNumber":
         _refuse_no_part_number(head.param("partNumber") or "")
+    if "versionId" in names and row.effect is not Effect.READ:
+        _refuse_no_version(head.param("versionId"))
     return row
 
 
@@ -148,6 +150,18 @@ def _refuse_no_part_number(text: str) -> None:
             f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
             ArgumentName="partNumber",
             ArgumentValue=text[:64],
+        )
+
+
+def _refuse_no_version(text: str | None) -> None:
+    """Raises `S3Error` (InvalidArgument), as S3 does. SeaweedFS 4.48 takes an empty version for none, and deletes the
+    object itself."""
+    if not text:
+        raise S3Error(
+            "InvalidArgument",
+            "Version id cannot be the empty string",
+            ArgumentName="versionId",
+            ArgumentValue="",
         )
 
 

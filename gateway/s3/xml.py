@@ -86,7 +86,7 @@ def parse_batch(body: bytes) -> tuple[list[BatchObject], bool]:
             if not named.get("Key") or len(named) < len(fields):
                 raise _malformed()
             refuse_long_key(named["Key"])
-            objects.append(BatchObject(named["Key"], named.get("VersionId"), fields))
+            objects.append(BatchObject(named["Key"], named.get("VersionId") or None, fields))
     if local_name(root) != "Delete" or not 0 < len(objects) <= MAX_BATCH_OBJECTS:
         raise _malformed()
     return objects, quiet

@@ -199,6 +199,16 @@ def test_parts_have_a_number(number: str, header: tuple[str, ...]) -> None:
     assert named("GET", f"/b/k?partNumber={number}") == "GetObject"
 
 
+@pytest.mark.parametrize("method", ["DELETE", "PUT"])
+@pytest.mark.parametrize("version", ["versionId", "versionId="])
+def test_a_write_of_a_version_names_it(method: str, version: str) -> None:
+    """A store takes an empty one for none: a delete would be one of the object itself, without its condition."""
+    error = refusal(method, f"/b/k?tagging&{version}" if method == "PUT" else f"/b/k?{version}")
+    assert (error.code, error.elements["ArgumentName"]) == ("InvalidArgument", "versionId")
+    assert named("DELETE", "/b/k?versionId=null") == "DeleteObject"
+    assert named("GET", f"/b/k?{version}") == "GetObject"
+
+
 def form(target: str, content_type: str = "multipart/form-data; boundary=x") -> RequestHead:
     return parse_head("POST", target, Headers([("host", "x"), ("content-type", content_type)]))
 

@@ -89,6 +89,12 @@ def test_parse_batch() -> None:
     assert one_key(prefixed) == "a"
 
 
+def test_an_empty_version_in_a_batch_is_none() -> None:
+    """Stores delete the object itself then, and name no version in their answer."""
+    (only,), _ = parse_batch(delete("<Key>a</Key><VersionId></VersionId>"))
+    assert only.version_id is None
+
+
 @pytest.mark.parametrize(
     ("depth", "elements", "taken"), [(32, 1, True), (33, 1, False), (1, 49_999, True), (1, 50_000, False)]
 )
@@ -192,7 +198,7 @@ def test_batch_size() -> None:
 
 def batch_object(key: str, version: str | None, etag: str | None = None) -> BatchObject:
     fields = (("Key", key), ("VersionId", version), ("ETag", etag))
-    return BatchObject(key, version, tuple((n, v) for n, v in fields if v is not None))
+    return BatchObject(key, version or None, tuple((n, v) for n, v in fields if v is not None))
 
 
 optional = st.none() | xml_texts

@@ -219,6 +219,14 @@ async def test_an_object_that_cannot_be_named(rig: Rig, target: str, status: int
     assert rig.upstream.requests == []
 
 
+async def test_a_delete_of_a_version_without_a_name_is_none_of_the_object(rig: Rig) -> None:
+    """It would go without the condition that keeps it from what a higher token has written since."""
+    await rig.put("k", b"x", 34)
+    asked = len(rig.upstream.requests)
+    answer = await rig.ask("DELETE", "/b/k?versionId=", [("X-Fencing-Token", "34")])
+    assert (answer.status, answer.code, len(rig.upstream.requests)) == (400, "InvalidArgument", asked)
+
+
 async def test_a_key_of_1024_bytes_works(rig: Rig) -> None:
     """The longest key is one."""
     assert (await rig.put("%C3%A9" * 512, b"x", 34)).status == 200
