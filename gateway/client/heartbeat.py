@@ -18,7 +18,8 @@ LEAST_ATTEMPT_S = 1.0
 
 
 async def beat(held: Held, renew: Callable[[float], Awaitable[float]], clock: Clock) -> None:
-    """Renew at a third of the term, and what fails again and again until the deadline; return when the lease is lost.
+    """Renew at a third of the term, and what fails again and again until the deadline, at the latest after half of what
+    is left; return when the lease is lost.
 
     `renew` is given how long it may take, and answers for how long the lease then lasts. Whether a call failed for
     a reason that will pass makes no difference: until its deadline the lease is held, and at it it is lost. While its
@@ -31,7 +32,7 @@ async def beat(held: Held, renew: Callable[[float], Awaitable[float]], clock: Cl
             return
         due_in_s = min(held.renew_at, held.deadline) - now
         if due_in_s > 0 or now >= held.deadline:
-            await asyncio.sleep(min(max(due_in_s, FIRST_PAUSE_S), LONGEST_NAP_S))
+            await asyncio.sleep(min(due_in_s if due_in_s > 0 else FIRST_PAUSE_S, LONGEST_NAP_S))
             continue
         bound_s = min(max(held.term_s / RENEWALS_IN_TERM, LEAST_ATTEMPT_S), held.deadline - now)
         try:
@@ -53,4 +54,5 @@ async def beat(held: Held, renew: Callable[[float], Awaitable[float]], clock: Cl
                 return
             held.last_failure = error
             wait_s = held.term_s / RENEWALS_IN_TERM
-        held.renew_at = clock.monotonic() + wait_s
+        now = clock.monotonic()
+        held.renew_at = now + min(wait_s, max((held.deadline - now) / 2, FIRST_PAUSE_S))

@@ -103,6 +103,29 @@ def test_a_gateway_that_is_there_again_costs_nothing() -> None:
     assert after_s == pytest.approx(asked[5] + 10)
 
 
+@pytest.mark.parametrize("retry_after_s", [None, 60.0])
+@pytest.mark.parametrize("away_until_s", [15, 23, 27, 29])
+def test_a_restart_that_ends_before_the_lease_does_costs_nothing(away_until_s: float, retry_after_s: float) -> None:
+    """The less there is left, the sooner it is tried again, whatever was said of when."""
+
+    async def main() -> None:
+        clock = VirtualClock()
+        began = clock.monotonic()
+        held = held_at(began, clock)
+
+        def restarting() -> float:
+            if clock.monotonic() < began + away_until_s:
+                raise Unreachable("nobody there", retry_after_s=retry_after_s)
+            return TTL_S
+
+        heartbeat = asyncio.create_task(beat(held, Gateway(clock, restarting).renew, clock))
+        await asyncio.sleep(TTL_S)
+        held.check()
+        heartbeat.cancel()
+
+    run(main())
+
+
 def test_silence_ends_with_the_deadline() -> None:
     """A gateway that never answers: each attempt is given up in time, none outlasts the deadline."""
     after_s, held, asked = lost_after(full, takes_s=1000)
