@@ -16,10 +16,9 @@ AWS_CLI_2 = ROOT / ".services/aws-v2/bin"
 BEFORE_CHECKSUMS = (str(ROOT / ".services/before-checksums/bin/python"), "-W", "error", str(HERE / "boto.py"))
 
 
-class AwsCli(Program):
-    """The AWS CLI's `aws s3`. User metadata carries the token; there is none on DELETE."""
+class Copier(Program):
+    """A program whose one command copies either way. User metadata carries the token; there is none on DELETE."""
 
-    program = "aws"
     tells_token_on = frozenset({"upload", "copy"})
 
     def upload(self, path: Path, key: str, token: str | None = None) -> None:
@@ -30,6 +29,15 @@ class AwsCli(Program):
 
     def copy(self, source: str, key: str, token: str | None = None) -> None:
         self._copy(f"s3://{BUCKET}/{source}", f"s3://{BUCKET}/{key}", token)
+
+    def _copy(self, source: str, place: str, token: str | None) -> None:
+        raise NotImplementedError
+
+
+class AwsCli(Copier):
+    """The AWS CLI's `aws s3`."""
+
+    program = "aws"
 
     def _copy(self, source: str, place: str, token: str | None) -> None:
         said = ["--metadata", f"fencing-token={token}"] if token else []
@@ -51,19 +59,8 @@ class AwsCli2(AwsCli):
     program = str(AWS_CLI_2 / "aws")
 
 
-class S5cmd(Program):
-    """s5cmd. User metadata carries the token; there is none on DELETE, which is a batch of one."""
-
-    tells_token_on = frozenset({"upload", "copy"})
-
-    def upload(self, path: Path, key: str, token: str | None = None) -> None:
-        self._copy(str(path), f"s3://{BUCKET}/{key}", token)
-
-    def download(self, key: str, path: Path) -> None:
-        self._copy(f"s3://{BUCKET}/{key}", str(path), None)
-
-    def copy(self, source: str, key: str, token: str | None = None) -> None:
-        self._copy(f"s3://{BUCKET}/{source}", f"s3://{BUCKET}/{key}", token)
+class S5cmd(Copier):
+    """s5cmd, whose DELETE is a batch of one."""
 
     def _copy(self, source: str, place: str, token: str | None) -> None:
         said = ["--metadata", f"fencing-token={token}"] if token else []
