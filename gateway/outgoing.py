@@ -29,6 +29,11 @@ class Outgoing:
         if alone:
             self.flush()
 
+    @property
+    def waits(self) -> bool:
+        """Something has not been sent yet."""
+        return bool(self._pieces)
+
     def flush(self) -> None:
         """Send now what has not been sent."""
         if self._pieces and not self._transport.is_closing():

@@ -40,7 +40,9 @@ async def test_what_is_sent_in_one_turn_goes_out_together() -> None:
     outgoing.send(b"a", b"b")
     outgoing.send(b"c")
     assert peer.lots == []
+    assert outgoing.waits
     await asyncio.sleep(0)
+    assert not outgoing.waits
     outgoing.send(b"d")
     await asyncio.sleep(0)
     assert peer.lots == [b"abc", b"d"]

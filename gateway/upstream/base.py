@@ -76,7 +76,8 @@ class UpstreamExchange(Protocol):
         ...
 
     def commit(self) -> None:
-        """Say that the next `write` may complete the request: sets TCP_USER_TIMEOUT to settle_timeout/3 (R5)."""
+        """Say that the next `write` may complete the request. From here on at the latest the socket has a
+        TCP_USER_TIMEOUT of settle_timeout/3 (R5)."""
         ...
 
     async def response(self, timeout_s: float) -> UpstreamResponse:

@@ -100,7 +100,8 @@ class Connection(asyncio.Protocol):
 
     def prepare(self, user_timeout_ms: int) -> None:
         """Set TCP_USER_TIMEOUT, once for all exchanges: what the upstream's kernel does not acknowledge within that
-        time is given up, also when this process has been killed (R5). False if the connection is gone already."""
+        time is given up, also when this process has been killed (R5). Raises `ConnectionResetError` if it is gone
+        already."""
         if self._transport.is_closing():
             raise ConnectionResetError("closed at once")
         sock = self._transport.get_extra_info("socket")
@@ -108,7 +109,6 @@ class Connection(asyncio.Protocol):
         self._readable = select.poll()
         self._readable.register(sock.fileno(), select.POLLIN | select.POLLRDHUP)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._outgoing = Outgoing(self._transport)
 
     def start(self, method: str, head: bytes, body: bytes, unsent: int, silence_timeout_s: float) -> Exchange:
         """Send `head` and `body` together, by the loop's next turn; answer the exchange, which awaits `unsent` more
@@ -143,13 +143,18 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
-        if not self._transport.is_closing():
-            if self._exchange is not None:
-                with contextlib.suppress(OSError):
-                    sock = self._transport.get_extra_info("socket")
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self._transport.abort()
-        self._end(reason)
+        self._cut()
+        self._end(reason, untaken=self._outgoing.waits)
+
+    def _cut(self) -> None:
+        """Close the socket; in mid-exchange by RST, so that the kernel delivers nothing any more."""
+        if self._transport.is_closing():
+            return
+        if self._exchange is not None:
+            with contextlib.suppress(OSError):
+                sock = self._transport.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
 
     async def gone(self) -> None:
         """Wait until the transport has let go of the socket."""
@@ -159,9 +164,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._outgoing = Outgoing(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._exchange is None or self._parser is None:
+        if self._exchange is None or self._parser is None or self._outgoing.waits:
             self.reset("the upstream sent something unasked")
             return
         exchange = self._exchange
@@ -216,7 +222,7 @@ class Connection(asyncio.Protocol):
             self._finish(exchange)
             exchange.wake()
             return
-        self._transport.abort()
+        self._cut()
         self._lost("the upstream closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -294,7 +300,7 @@ class Connection(asyncio.Protocol):
         self._owner.released(self)
 
     def _lost(self, reason: str, *, untaken: bool = False) -> None:
-        """The upstream's side closed it."""
+        """The upstream's side closed it. `untaken`: see `Exchange.fail`."""
         if not self.closed:
             self.closed = True
             self._end(reason, unanswered=self._received == 0 and self._response is None, untaken=untaken)

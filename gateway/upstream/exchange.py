@@ -74,9 +74,9 @@ class Exchange:
             raise ValueError(f"{size} bytes written where {self.unsent} are left")
         if size == 0:
             return
+        connection = self._writable()
         if size == self.unsent and not self._committed:
             raise ValueError("the bytes that complete a request need commit() before them")
-        connection = self._writable()
         connection.send(data)
         self.unsent -= size
         while self.unsent and connection.writing_paused:
@@ -84,8 +84,9 @@ class Exchange:
             self._writable()
 
     def commit(self) -> None:
-        """From now on a failure means doubt. The socket has had TCP_USER_TIMEOUT since it was opened."""
-        self._committed = True
+        """From now on a failure means doubt; one that has come before does not. The socket has had TCP_USER_TIMEOUT
+        since it was opened."""
+        self._committed = self._connection is not None
 
     async def response(self, timeout_s: float) -> Response:
         """Wait for the answer's head. `timeout_s` bounds it and the answer's `read` together, from now on.
@@ -142,7 +143,7 @@ class Exchange:
             self.answer.detach()
 
     def fail(self, reason: str, *, unanswered: bool, untaken: bool) -> None:
-        """The connection is gone. `untaken`: the upstream has not even read the request."""
+        """The connection is gone. `untaken`: the upstream cannot have read the request."""
         if self._connection is None:
             return
         if untaken:

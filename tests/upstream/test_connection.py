@@ -88,6 +88,36 @@ async def test_early_answer_wakes_a_writer_that_waits() -> None:
         assert await response.read(100) == b"NoSuchBucket"
 
 
+async def test_a_write_whose_answer_will_not_come_is_reset() -> None:
+    """R5: where the upstream says that it will send no more, what it has not read of the write is taken back from the
+    kernels, which would otherwise deliver it later."""
+    async with conversation() as (client, listener):
+        sending = asyncio.ensure_future(client.send(PUT, b"x" * MIB, BOUND_S))
+        peer = await listener.accept()
+        await peer.head()
+        peer.finish()
+        with pytest.raises(UpstreamLost, match="closed the connection"):
+            await sending
+        assert await peer.end() == "reset"
+
+
+async def test_a_body_whose_connection_is_gone_at_its_commit_point_is_not_reached() -> None:
+    """What was withheld has never been sent, so the write is in no doubt, and holds up no hand-over."""
+    async with conversation() as (client, listener):
+        exchange = await client.open(PUT, 100)
+        peer = await listener.accept()
+        await peer.head()
+        await exchange.write(b"x" * 50)
+        peer.reset()
+        while exchange._connection is not None:
+            await asyncio.sleep(0)
+        exchange.commit()
+        with pytest.raises(UpstreamNotReached):
+            await exchange.write(b"x" * 50)
+        with pytest.raises(UpstreamNotReached):
+            await exchange.response(BOUND_S)
+
+
 async def test_no_answer_is_lost_with_a_reset() -> None:
     """A write without an answer in time is in doubt, and its connection ends with a reset."""
     async with conversation() as (client, listener):

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.upstream.base import UpstreamLost
+from gateway.upstream.base import UpstreamLost, UpstreamNotReached
+from gateway.upstream.connection import Connection
+from tests.test_outgoing import Peer as Transport
 from tests.upstream.peer import BOUND_S, GET, HEAD, OK, PUT, conversation, used_once
 
 ON_BOTH_LOOPS = True
@@ -35,6 +37,27 @@ async def test_idle_connection_with_unasked_bytes_is_dropped() -> None:
         await peer.request()
         await peer.send(OK.replace(b"200 OK", b"201 Created"))
         assert (await sending).status == 201
+
+
+async def test_what_comes_before_the_request_has_been_sent_is_no_answer_to_it() -> None:
+    """It was sent unasked; the connection carries the request no more, nor ever another."""
+    async with conversation() as (client, listener):
+        first, second = await client._pool.acquire(), await client._pool.acquire()
+        exchange = first.start("PUT", b"PUT / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", 0, BOUND_S)
+        first.data_received(OK)
+        with pytest.raises(UpstreamNotReached, match="unasked"):
+            await exchange.response(BOUND_S)
+        assert await client._pool.acquire() not in (first, second)
+        assert await (await listener.accept()).end() == "reset"
+
+
+async def test_what_is_unasked_on_a_connection_that_was_just_opened_ends_it() -> None:
+    """Also before it has been made ready for its first exchange."""
+    async with conversation() as (client, _):
+        new = Connection(client._pool)
+        new.connection_made(Transport())
+        new.data_received(OK)
+        assert new.closed
 
 
 async def test_a_request_is_sent_at_once_where_no_other_exchange_runs() -> None:
