@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ import orjson
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.core.keys import FencingKey
 from gateway.core.names import RECORD_KEY
+from gateway.service.record import parse_record, render_record
 from gateway.service.records import Records
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
@@ -77,6 +79,12 @@ def record(upstream: FaultyUpstream) -> dict[str, Any]:
 def put_record(upstream: FaultyUpstream, data: bytes) -> None:
     """Somebody replaces the record behind the gateway's back."""
     upstream.apply(UpstreamRequest("PUT", BUCKET, RECORD_KEY, "", ()), data)
+
+
+def take_over(upstream: FaultyUpstream, database: str = "two", **more: Any) -> None:
+    """Another database writes its record over the one that is there."""
+    told = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
+    put_record(upstream, render_record(replace(told, database=database, nonce="other", **more)))
 
 
 async def superseded(call: object) -> FenceError:

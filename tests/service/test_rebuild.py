@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from dataclasses import replace
+
+import pytest
+import structlog
 
 from gateway.core.errors import Reason
 from gateway.core.keys import FencingKey, key_of_object, stand_in_of
 from gateway.core.names import RECORD_KEY
+from gateway.service import rebuild
 from gateway.service.rebuild import Phase
-from gateway.service.record import MAX_LAPSE_S, parse_record, render_record
+from gateway.service.record import MAX_LAPSE_S
 from gateway.stores.values import RESTORED
 from tests.service.rebuild_desk import ASSEMBLY_S, Trouble, close, put_fenced, rebuilds, rebuilt
-from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, gateway, put_record, record, superseded
+from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, gateway, put_record, record, superseded, take_over
 from tests.service.rig import BUCKET, DEAF, JOB, refusal
 from tests.virtual_time import run
 
@@ -187,8 +190,7 @@ def test_the_generation_is_above_that_of_the_record() -> None:
         upstream = Trouble(BUCKET)
         one, two = await gateway(upstream), await gateway(upstream, "two")
         await one.put(34, b"a")
-        told = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
-        put_record(upstream, render_record(replace(told, database="three", generation=41)))
+        take_over(upstream, "three", generation=41)
         assert (await rebuilt(two, settled=True)).generation == 42
         assert record(upstream)["generation"] == 42
         await close(one, two)
@@ -248,5 +250,44 @@ def test_a_bucket_that_is_not_there_cannot_be_rebuilt() -> None:
         assert progress.phase is Phase.FAILED
         assert "no bucket" in progress.error
         await close(two)
+
+    run(main())
+
+
+def test_a_store_that_lists_the_same_page_for_ever_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes no notice of where a page is to begin."""
+
+    async def page(*_: object) -> tuple[list[str], bool]:
+        return [JOB], True
+
+    async def main() -> None:
+        monkeypatch.setattr(rebuild, "keys_after", page)
+        made = await gateway(Trouble(BUCKET))
+        progress = await rebuilt(made)
+        assert progress.phase is Phase.FAILED
+        assert "in order" in progress.error
+        await close(made)
+
+    run(main())
+
+
+def test_a_fault_of_the_program_ends_it_and_is_logged() -> None:
+    """Who asks for its state is told that it is over."""
+
+    async def main() -> None:
+        upstream = Trouble(BUCKET)
+        made = await gateway(upstream)
+        put_fenced(upstream, "renders/j/out", "j", 7)
+
+        def fault(_: str) -> None:
+            raise RuntimeError("a fault")
+
+        upstream.on_look = fault
+        with structlog.testing.capture_logs() as log:
+            progress = await rebuilt(made)
+        assert progress.phase is Phase.FAILED
+        assert "its log" in progress.error
+        assert "the rebuild failed" in {line["event"] for line in log}
+        await close(made)
 
     run(main())

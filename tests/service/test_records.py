@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from gateway.core.errors import FenceError, Outcome, Reason, TryAgain
 from gateway.core.keys import FencingKey, Token, stand_in_of
 from gateway.core.names import RECORD_KEY
-from gateway.service.record import Seen, parse_record, render_record
+from gateway.service.record import Seen
 from gateway.service.values import Result
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
-from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, put_record, record, superseded
-from tests.service.rig import BUCKET, JOB, Fault, Payload, elapsed, refusal, rig
+from tests.service.record_desk import LAPSE_S, LONG_KEY, PLAIN, Counting, gateway, record, superseded, take_over
+from tests.service.rig import BUCKET, JOB, Fault, Payload, Rig, elapsed, refusal, rig
 from tests.virtual_time import run
 
 
@@ -144,8 +143,7 @@ def test_who_is_superseded_notices_within_the_lapse() -> None:
         upstream = Counting(BUCKET)
         one = await gateway(upstream)
         await one.put(34, b"a")
-        other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
-        put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+        take_over(upstream)
         loop = asyncio.get_running_loop()
         replaced = loop.time()
 
@@ -162,6 +160,15 @@ def test_who_is_superseded_notices_within_the_lapse() -> None:
     run(main())
 
 
+async def begun(one: Rig) -> tuple[Payload, asyncio.Task[Result]]:
+    """An upload of which 60 bytes of 100 have come."""
+    body = Payload(length=100)
+    upload = asyncio.create_task(one.put(34, body))
+    await body.wanted.wait()
+    body.give(b"x" * 60)
+    return body, upload
+
+
 def test_an_upload_that_was_staged_before_is_stopped_at_its_commit_point() -> None:
     """However long its body took: its last bytes are withheld until the record has been seen."""
 
@@ -169,12 +176,8 @@ def test_an_upload_that_was_staged_before_is_stopped_at_its_commit_point() -> No
         upstream = Counting(BUCKET)
         one = await gateway(upstream)
         await one.put(34, b"a")
-        body = Payload(length=100)
-        upload = asyncio.create_task(one.put(34, body))
-        await body.wanted.wait()
-        body.give(b"x" * 60)
-        other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
-        put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+        body, upload = await begun(one)
+        take_over(upstream)
         await asyncio.sleep(LAPSE_S)
         body.give(b"y" * 40)
         body.end()
@@ -191,10 +194,7 @@ def test_a_slow_upload_goes_through_where_nobody_has_taken_over() -> None:
     async def main() -> None:
         upstream = Counting(BUCKET)
         one = await gateway(upstream)
-        body = Payload(length=100)
-        upload = asyncio.create_task(one.put(34, body))
-        await body.wanted.wait()
-        body.give(b"x" * 60)
+        body, upload = await begun(one)
         await asyncio.sleep(100 * LAPSE_S)
         body.give(b"y" * 40)
         body.end()
@@ -210,13 +210,10 @@ def test_who_cannot_see_the_record_commits_nothing() -> None:
     async def main() -> None:
         upstream = Counting(BUCKET)
         one = await gateway(upstream)
-        body = Payload(length=100)
-        upload = asyncio.create_task(one.put(34, body))
-        await body.wanted.wait()
+        body, upload = await begun(one)
         upstream.lost_reads = True
         await asyncio.sleep(2 * LAPSE_S)
-        for piece in (b"x" * 60, b"y" * 40):
-            body.give(piece)
+        body.give(b"y" * 40)
         body.end()
         error = await superseded(upload)
         assert "has not been seen" in error.message
@@ -242,8 +239,7 @@ def test_what_has_been_sent_is_cut_off_within_the_lapse(lost: bool) -> None:
         sent = asyncio.create_task(one.put(34, b"b"))
         await upstream.reached.wait()
         if lost:
-            other = parse_record(upstream.buckets[BUCKET][RECORD_KEY].data)
-            put_record(upstream, render_record(replace(other, database="two", nonce="other")))
+            take_over(upstream)
         else:
             upstream.lost_reads = True
         error, took_s = await elapsed(superseded(sent))
