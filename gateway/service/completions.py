@@ -175,7 +175,9 @@ class Completions:
             raise OutputNotVerified(key, output, "there is no such object")
         state = object_state(head.headers)
         if state.key is None:
-            raise OutputNotVerified(key, output, "it has not been written under a fencing key")
+            raise OutputNotVerified(
+                key, output, "it has not been written under a fencing key, as where a rule's mode is observe or off"
+            )
         if state.key != key_in_metadata(key):
             raise OutputNotVerified(key, output, f"it has been written under the key {unquote(state.key)!r}")
         if state.token != token:

@@ -85,7 +85,7 @@ async def test_outputs_are_looked_at(desk: Desk) -> None:
         (None, "no such object"),
         (("other", 1), "under the key 'other'"),
         (("job-1", 3), "by token 3"),
-        ((None, 0), "not been written under a fencing key"),
+        ((None, 0), "not been written under a fencing key, as where a rule's mode is observe or off"),
     ],
 )
 async def test_an_output_that_is_not_as_it_is_said_to_be(
