@@ -132,10 +132,7 @@ class RequestBody:
         return payload
 
     async def pieces(self) -> AsyncIterator[list[bytes]]:
-        """The payload as it arrives, a document whole; ends only when it is verified. Raises as `read` does."""
-        if self._document:
-            yield [await self.read()]
-            return
+        """The payload as it arrives, which is no document; ends only when it is verified. Raises as `read` does."""
         decoder = self._begin()
         try:
             while data := await self._next():

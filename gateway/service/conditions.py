@@ -91,7 +91,7 @@ class Conditions:
             if entry.state is ABSENT:
                 return admitted
         else:
-            streams = write.body is not None and write.body.length > self._small_body_bytes
+            streams = write.streams(self._small_body_bytes)
             if entry.state is None and (streams or not (honoured or write.ruled)):
                 await self._heads.look(write, live, entry)
         if entry.folder and entry.state is ABSENT:

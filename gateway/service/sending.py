@@ -158,7 +158,7 @@ async def deliver(
     Raises what body and `commit` raise, and `TryAgain` (UpstreamUnavailable) with what is known of the outcome."""
     body = write.body
     try:
-        if body is not None and body.length > small_body_bytes:
+        if body is not None and write.streams(small_body_bytes):
             request = request_of(write, payload_sha256=body.sha256)
             return await stream(upstream, request, body, commit, timeout_s, keep_trailer=keep_trailer)
         data = await read_body(write)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gateway.core.keys import FencingKey, Rule, Token
 from gateway.core.write import Answer
+from gateway.s3.operations import Body as KindOfBody
 from gateway.s3.operations import Operation
 from gateway.s3.request import RequestHead
 
@@ -66,6 +67,12 @@ class Write:
     """Headers that go upstream in place of the client's."""
     dropped: frozenset[str] = frozenset()
     """Names of the client's headers that do not go upstream."""
+
+    def streams(self, small_body_bytes: int) -> bool:
+        """Whether its body goes through as it comes. What is small is read whole, and so is a document of any size: what
+        it says may have to be looked at."""
+        body = self.body
+        return body is not None and body.length > small_body_bytes and self.operation.body is KindOfBody.PAYLOAD
 
     @property
     def cause(self) -> str:

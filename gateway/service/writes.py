@@ -77,7 +77,7 @@ class Writes:
 
     async def keeps_trailer(self, write: Write) -> bool:
         """Whether the checksum that trails a body that streams can be kept on the object (R2)."""
-        if write.body is None or write.body.trailer is None or write.body.length <= self.small_body_bytes:
+        if write.body is None or write.body.trailer is None or not write.streams(self.small_body_bytes):
             return False
         return write.body.trailer in (await self.capabilities.of_bucket(write.bucket)).trailers
 
@@ -110,7 +110,7 @@ class Writes:
             admitted = await self.conditions.of(write, live, entry)
             if isinstance(admitted, Result):
                 return admitted
-            if write.body is not None and write.body.length > self.small_body_bytes:
+            if write.streams(self.small_body_bytes):
                 return await self._streamed(admitted)
             data = await read_body(write)
             return await self._at_hand(admitted, data)

@@ -172,6 +172,7 @@ async def test_a_restore_writes_nowhere_else(mode: Mode) -> None:
             f"<RestoreRequest><Type>SELECT</Type>{output}</RestoreRequest>",
             f'<a:RestoreRequest xmlns:a="http://s3.amazonaws.com/doc/2006-03-01/"><a:x>{output}</a:x></a:RestoreRequest>',
             "<RestoreRequest><outputlocation/></RestoreRequest>",
+            f"<RestoreRequest>{' ' * 65536}{output}</RestoreRequest>",
         ):
             answer = await rig.ask("POST", f"/{BUCKET}/{KEY}?restore", [], request.encode())
             assert (answer.status, answer.xml["FencingReason"]) == (501, "OperationNotFenced")
