@@ -172,7 +172,8 @@ def test_the_settings_named_are_there(name: str, shell: Shell) -> None:
     for key, in_brackets, in_cell in re.findall(r"`(\w+)`(?: \((\d+) s[;)]| \| (\d+) )", text):
         if key in keys:
             assert keys[key] == int(in_brackets or in_cell), f"{key} is {keys[key]}"
-    others = {*request_line(shell), *metrics(shell), *members(), "settle_s"}
+    of_the_log = {"settle_s", "again_after_s"}
+    others = {*request_line(shell), *metrics(shell), *members(), *of_the_log}
     for word in codes(text):
         if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", word) and not word.startswith("aws_"):
             assert word in keys or word in others, word
