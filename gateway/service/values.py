@@ -69,8 +69,8 @@ class Write:
     """Names of the client's headers that do not go upstream."""
 
     def streams(self, small_body_bytes: int) -> bool:
-        """Whether its body goes through as it comes. What is small is read whole, and so is a document of any size: what
-        it says may have to be looked at."""
+        """Whether its body goes through as it comes. What is small is read whole, and so is every document, since what
+        it says may matter to the fence."""
         body = self.body
         return body is not None and body.length > small_body_bytes and self.operation.body is KindOfBody.PAYLOAD
 
