@@ -248,3 +248,16 @@ def test_what_is_refused_at_its_commit_point_cannot_end_the_batch() -> None:
         assert [r.data(), r.data("plain")] == [b"1", None]
 
     run(main())
+
+
+def test_a_batch_in_doubt_forgets_what_was_known_of_its_objects() -> None:
+    """R4: they may be gone. A write that streams, and cannot be sent twice, looks before it is sent."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"before")
+        r.upstream.faults = [Fault.LOST_APPLIED]
+        assert (await refusal(delete(r, (JOB, 33)))).outcome is Outcome.UNKNOWN
+        assert (await r.put(33, b"x" * 100)).status == 200
+
+    run(main())

@@ -14,7 +14,7 @@ from gateway.service.passages import Passage
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import Event, EventKind
-from tests.service.rig import JOB, Fault, Payload, elapsed, refusal, rig
+from tests.service.rig import DEAF, JOB, Fault, Payload, elapsed, refusal, rig
 from tests.service.test_batches import delete
 from tests.virtual_time import VirtualClock, run
 
@@ -196,19 +196,21 @@ def test_a_gate_with_a_send_in_doubt_is_not_forgotten(monkeypatch) -> None:
 
 
 def test_a_gate_that_a_writer_stands_at_is_not_forgotten(monkeypatch) -> None:
-    """R3: 33 has been admitted and looks at the object while many keys come and go, and 34 takes over."""
+    """R3: 33 has been admitted and looks at the object while many keys come and go, and 34 takes over. What it has seen
+    says nothing of that, and no condition protects the object."""
 
     async def main() -> None:
         monkeypatch.setattr(gates, "MAX_IDLE_GATES", 2)
-        r = await rig()
+        r = await rig(capabilities=DEAF)
         await r.put(33, b"A")
         await r.writes.unfenced(r.write("PUT", JOB, 0, Payload(b"plain")))
         looking, go_on, read = asyncio.Event(), asyncio.Event(), r.upstream.read
 
         async def slow_read(request, body=b""):
+            seen = await read(request, body)
             looking.set()
             await go_on.wait()
-            return await read(request, body)
+            return seen
 
         r.upstream.read = slow_read
         old = asyncio.create_task(r.put(33, Payload(b"x" * 100)))
@@ -250,6 +252,7 @@ def test_a_batch_of_another_keys_object_leaves_nothing_pinned() -> None:
         _, refusals = await delete(r, ("o", 6))
         assert [error.reason for error in refusals] == [Reason.KEY_MISMATCH]
         assert {live.pins for live in r.fences.gates} == {0}
+        assert {entry.pins for entry in r.writes.objects._entries.values()} == {0}
 
     run(main())
 

@@ -18,6 +18,7 @@ from tests.service.job_desk import BreakableStore, J, desk
 from tests.service.record_desk import LAPSE_S, Counting, gateway
 from tests.service.rig import BUCKET, JOB, Fault, Payload, Rig, refusal, rig
 from tests.service.test_batches import delete
+from tests.service.test_uploads import ready
 from tests.virtual_time import VirtualClock, run
 
 
@@ -122,6 +123,21 @@ def test_no_call_keeps_a_gate_pinned(broken: bool) -> None:
             else:
                 await call
             assert pins(r) == {0}
+
+    run(main())
+
+
+def test_batches_and_repeated_completes_keep_nothing_pinned() -> None:
+    """Neither the gate nor the object."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        for _ in range(2):
+            assert (await r.complete(upload_id, etag=etag)).status == 200
+        await delete(r, (JOB, 33))
+        assert pins(r) == {0}
+        assert {entry.pins for entry in r.writes.objects._entries.values()} == {0}
 
     run(main())
 

@@ -264,3 +264,43 @@ def test_a_write_staged_before_the_claim_does_not_outlive_it() -> None:
         await close(two)
 
     run(main())
+
+
+def test_a_claim_that_another_was_quicker_with_ends_it() -> None:
+    """The record has changed between the look at it and the claim: the bucket does not become this database's."""
+
+    async def main() -> None:
+        upstream = Trouble(BUCKET)
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        await one.put(34, b"a")
+
+        async def late(*_: object) -> None:
+            return None
+
+        two.writes.records.objects.write = late  # type: ignore[method-assign]
+        progress = await rebuilt(two)
+        assert progress.phase is Phase.FAILED
+        assert "at the same moment" in progress.error
+        assert (await one.put(34, b"b")).status == 200
+        await close(one, two)
+
+    run(main())
+
+
+def test_what_has_been_rebuilt_is_served_at_once() -> None:
+    """Also to who has just been refused."""
+
+    async def main() -> None:
+        upstream = Trouble(BUCKET)
+        one, two = await gateway(upstream), await gateway(upstream, "two")
+        await one.put(34, b"a")
+        await close(one)
+        progress = rebuilds(two).begin(BUCKET)
+        await asyncio.sleep(1)
+        while not progress.over:
+            await superseded(two.put(40, b"b"))
+            await asyncio.sleep(0.25)
+        assert (await two.put(40, b"b")).status == 200
+        await close(two)
+
+    run(main())

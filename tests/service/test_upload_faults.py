@@ -10,6 +10,7 @@ import structlog
 from gateway.core.errors import Outcome, Reason
 from gateway.core.keys import FencingKey, Token, WithoutToken
 from gateway.s3.errors import S3Error
+from gateway.s3.fencing import NOTHING_CLAIMED
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, UploadState
@@ -20,8 +21,6 @@ from tests.virtual_time import run
 
 async def abort(r, upload_id: str):
     """The client throws its upload away."""
-    from gateway.s3.fencing import NOTHING_CLAIMED
-
     write = r.write("DELETE", JOB, 0, None, query=f"?uploadId={upload_id}")
     return await r.uploads.abort(write, await r.uploads.bound(write, NOTHING_CLAIMED))
 
@@ -314,7 +313,10 @@ def test_what_has_been_revoked_and_aborted_is_marked_and_its_client_is_told() ->
     run(main())
 
 
-def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
+@pytest.mark.parametrize(
+    ("error", "logged"), [(RuntimeError("a fault"), {"j"}), (StoreUnavailable("disk is full"), set())]
+)
+def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others(error, logged) -> None:
     """R6: whatever stands in its way, the rest goes on, and it is tried again. A fault of the program is logged."""
 
     async def main() -> None:
@@ -325,7 +327,7 @@ def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
 
         async def failing(key, below):
             if key == "j" and broken:
-                raise RuntimeError("a fault")
+                raise error
             return await revoke(key, below)
 
         r.store.revoke_uploads = failing
@@ -333,7 +335,7 @@ def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others() -> None:
             await r.put(34, b"B")
             await r.put(34, b"B", key="renders/k/out")
             await asyncio.sleep(1)
-        assert {line["fence_key"] for line in log if line["event"] == "internal-error"} == {"j"}
+        assert {line["fence_key"] for line in log if line["event"] == "internal-error"} == logged
         assert [upload.key for upload in r.upstream.uploads.values()] == [JOB]
         broken = False
         await asyncio.sleep(100)
