@@ -16,8 +16,8 @@ from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases
 from gateway.service.queues import QueueRules
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import Fence
 from gateway.upstream.base import UpstreamRequest
+from tests.service.between import Call, answers_late, fails, next_call, preceded
 from tests.service.job_desk import J, at, desk
 from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
@@ -32,14 +32,7 @@ def test_a_token_whose_raise_failed_after_it_was_durable_completes() -> None:
         leases = Leases(r.fences)
         jobs = Jobs(leases, r.store, r.writes.clock, QueueRules())
         completions = Completions(r.fences, leases, jobs, r.upstream, r.rules)
-        raise_floor = r.store.raise_floor
-
-        async def failing(*asked: Any) -> Fence:
-            r.store.raise_floor = raise_floor
-            await raise_floor(*asked)
-            raise StoreUnavailable("disk I/O error")
-
-        r.store.raise_floor = failing
+        answers_late(r.store, "raise_floor", denied=True)
         assert (await refusal(completions.complete(J, Token(2)))).reason is Reason.STORE_UNAVAILABLE
         job = await completions.complete(J, Token(2))
         assert job.completion is not None
@@ -59,15 +52,14 @@ def test_a_completion_that_is_told_after_the_job_was_reopened_and_delivered_leav
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         await at(31)
-        complete = d.store.jobs.complete
 
-        async def told_late(*asked: Any) -> Any:
+        async def told_late(complete: Call, *asked: Any) -> Any:
             change = await complete(*asked)
             await d.jobs.reopen(J, "again")
             assert await d.received() == ("j", 2, 1)
             return change
 
-        d.store.jobs.complete = told_late  # type: ignore[method-assign]
+        next_call(d.store.jobs, "complete", told_late)
         await completions.complete(J, Token(1))
         assert await d.received(wait_s=60) == ("j", 3, 2)
 
@@ -84,13 +76,7 @@ def test_a_job_completed_at_the_moment_at_which_its_token_is_sealed_comes_back()
         completions = Completions(d.fences, d.leases, d.jobs, r.upstream, r.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
-        complete = d.store.jobs.complete
-
-        async def just_sealed(*asked: Any) -> Any:
-            await d.store.seal(J, 1)
-            return await complete(*asked)
-
-        d.store.jobs.complete = just_sealed  # type: ignore[method-assign]
+        preceded(d.store.jobs, "complete", lambda: d.store.seal(J, 1))
         assert (await refusal(completions.complete(J, Token(1)))).reason is Reason.SEALED
         assert await d.received(wait_s=60) == ("j", 2, 2)
 
@@ -106,15 +92,13 @@ def test_a_completion_that_the_store_did_and_denied_lets_nothing_pass() -> None:
         completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
-        complete = d.store.jobs.complete
 
-        async def denied(*asked: Any) -> Any:
-            d.store.jobs.complete = complete  # type: ignore[method-assign]
+        async def denied(complete: Call, *asked: Any) -> Any:
             await complete(*asked)
             d.store.broken = True
             raise StoreUnavailable("the disk is away")
 
-        d.store.jobs.complete = denied  # type: ignore[method-assign]
+        next_call(d.store.jobs, "complete", denied)
         assert (await refusal(completions.complete(J, Token(1)))).reason is Reason.STORE_UNAVAILABLE
         assert (await refusal(d.rig.put(1, b"late"))).reason is Reason.HANDOVER_PENDING
         await at(10)
@@ -138,13 +122,7 @@ def test_a_completion_that_the_store_did_not_do_leaves_the_gate_open(again_after
         completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
-        complete = d.store.jobs.complete
-
-        async def failing(*_: Any) -> Any:
-            d.store.jobs.complete = complete  # type: ignore[method-assign]
-            raise StoreUnavailable("the disk is away")
-
-        d.store.jobs.complete = failing  # type: ignore[method-assign]
+        fails(d.store.jobs, "complete", StoreUnavailable("the disk is away"))
         assert (await refusal(completions.complete(J, Token(1)))).reason is Reason.STORE_UNAVAILABLE
         await at(again_after_s)
         if again_after_s:

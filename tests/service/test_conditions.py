@@ -9,6 +9,7 @@ import pytest
 
 from gateway.core.errors import Reason
 from gateway.upstream.memory import MemoryResponse
+from tests.service.between import held
 from tests.service.rig import DEAF, HONEST, JOB, Fault, Payload, refusal, rig
 from tests.service.sent import conditions, elsewhere
 from tests.virtual_time import run
@@ -67,22 +68,14 @@ def test_a_higher_token_that_another_write_has_found_is_no_condition() -> None:
         slow = asyncio.create_task(r.put(33, body))
         await body.wanted.wait()
         await elsewhere(r, 34, b"B")
-        learning, learn = asyncio.Event(), asyncio.Event()
-        raise_floor = r.store.raise_floor
-
-        async def slow_raise(key, token, event=None):
-            learning.set()
-            await learn.wait()
-            return await raise_floor(key, token, event)
-
-        r.store.raise_floor = slow_raise
+        learning = held(r.store, "raise_floor")
         finder = asyncio.create_task(r.delete(33))
-        await learning.wait()
+        await learning.reached.wait()
         body.give(b"a" * 10)
         body.end()
         await asyncio.sleep(1)
         assert r.data() == b"B"
-        learn.set()
+        learning.go_on.set()
         assert (await refusal(finder)).reason is Reason.STALE_TOKEN
         assert (await refusal(slow)).reason is Reason.STALE_TOKEN
         assert r.data() == b"B"
@@ -132,21 +125,12 @@ def test_a_resend_is_admitted_anew() -> None:
         r = await rig()
         await r.put(33, b"A")
         await elsewhere(r, 33, b"other")
-        looked = asyncio.Event()
-        go_on = asyncio.Event()
-        read = r.upstream.read
-
-        async def slow_read(request, body=b""):
-            looked.set()
-            await go_on.wait()
-            return await read(request, body)
-
-        r.upstream.read = slow_read
+        look = held(r.upstream, "read")
         old = asyncio.create_task(r.put(33, b"A2"))
-        await looked.wait()
+        await look.reached.wait()
         live = await r.fences.admit("j", 34, cause="check")
         r.fences.unpin(live)
-        go_on.set()
+        look.go_on.set()
         assert (await refusal(old)).reason is Reason.STALE_TOKEN
         assert r.data() == b"other"
 

@@ -9,11 +9,12 @@ import pytest
 
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
-from gateway.core.keys import Token
+from gateway.core.keys import MAX_TOKEN, Token
 from gateway.service.completions import Completions
 from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.leases import LeaseTerms
 from gateway.service.waits import Timing
+from tests.service.between import preceded
 from tests.service.job_desk import Desk, J, at, desk, play
 from tests.service.rig import Fault, refusal
 
@@ -91,6 +92,51 @@ def test_a_lease_in_the_way_of_a_delivery() -> None:
     play(main())
 
 
+def test_a_lease_in_the_way_that_is_released_holds_up_no_delivery() -> None:
+    """The job is delivered at once, and not when that lease would have run out."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        lease = await d.leases.acquire(J, "me", 3600)
+        waiting = asyncio.ensure_future(d.received(wait_s=60))
+        await asyncio.sleep(1)
+        await d.leases.release(J, lease.token)
+        assert await waiting == ("j", 2, 1)
+        assert asyncio.get_running_loop().time() < 1002
+
+    play(main())
+
+
+def test_a_job_whose_key_has_no_token_left_is_not_delivered() -> None:
+    """It cannot be, ever; the others are."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.fences.found(J, Token(MAX_TOKEN), "on an object")
+        await d.submit("j", "other")
+        assert await d.received() == ("other", 1, 1)
+        assert await d.receive() == []
+
+    play(main())
+
+
+def test_what_is_not_answered_with_the_others_is_not_delivered_behind_their_back() -> None:
+    """Of two jobs one has to wait for its hand-over. The other is answered alone; when the hand-over is complete, that
+    delivery has lapsed, and no attempt counts."""
+
+    async def main() -> None:
+        d = await desk(timing=Timing(settle_timeout_s=60, handover_wait_s=100))
+        await _in_doubt(d, 5)
+        await d.submit("j", "other")
+        (one,) = await d.receive(most=2, visibility_s=40)
+        assert one.job.key == "other"
+        await at(75)
+        assert ((await d.job()).state, (await d.job()).attempts) == (JobState.WAITING, 0)
+
+    play(main())
+
+
 def test_completed_by_a_lease_while_it_stands_in_line() -> None:
     """It is not delivered any more."""
 
@@ -135,13 +181,7 @@ def test_a_lease_in_its_way_that_is_sealed_while_it_completes_the_job() -> None:
         await d.submit("j")
         lease = await d.leases.acquire(J, "me", 3600)
         assert await d.receive() == []
-        complete = d.store.jobs.complete
-
-        async def just_sealed(*asked: Any) -> Any:
-            await d.store.seal(J, 1)
-            return await complete(*asked)
-
-        d.store.jobs.complete = just_sealed  # type: ignore[method-assign]
+        preceded(d.store.jobs, "complete", lambda: d.store.seal(J, 1))
         assert (await refusal(completions.complete(J, lease.token))).reason is Reason.SEALED
         assert await d.received() == ("j", 2, 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,9 @@ from gateway.core.errors import Reason, TryAgain
 from gateway.core.keys import FencingKey, Token
 from gateway.service.lease_errors import Completed, Exhausted, Held, Lost
 from gateway.service.lines import Waiter
-from gateway.stores.base import StoreUnavailable
 from gateway.stores.rules import completed
-from gateway.stores.values import Event, EventKind, Granted
+from gateway.stores.values import Event, EventKind
+from tests.service.between import answers_late, held
 from tests.service.lease_desk import J, desk, later, play, refused
 from tests.service.rig import Fault, refusal
 
@@ -25,25 +24,15 @@ def test_a_grant_that_is_overtaken_before_it_is_known_here_stands_in_nobodys_way
 
     async def main() -> None:
         d = await desk()
-        granted, free = asyncio.Event(), asyncio.Event()
-        grant = d.store.grant
-
-        async def slow(*wanted: Any) -> Granted:
-            d.store.grant = grant
-            answer = await grant(*wanted)
-            granted.set()
-            await free.wait()
-            return answer
-
-        d.store.grant = slow
+        grant = held(d.store, "grant", done=True)
         asked = asyncio.create_task(d.acquire())
-        await granted.wait()
+        await grant.reached.wait()
         live = await d.rig.fences.admit(J, Token(500), cause="raise", issued=True)
         d.rig.fences.unpin(live)
         if not told:
             asked.cancel()
             await asyncio.sleep(1)
-        free.set()
+        grant.go_on.set()
         if told:
             assert isinstance(await refused(asked), Lost)
         await asyncio.sleep(1)
@@ -62,21 +51,11 @@ def test_a_refused_grant_that_is_told_late_brings_no_sealed_lease_back() -> None
         earlier = await desk()
         assert (await earlier.acquire()).token == 1
         d = await desk(store=earlier.store)
-        refused_there, free = asyncio.Event(), asyncio.Event()
-        grant = d.store.grant
-
-        async def slow(*wanted: Any) -> Granted:
-            d.store.grant = grant
-            answer = await grant(*wanted)
-            refused_there.set()
-            await free.wait()
-            return answer
-
-        d.store.grant = slow
+        refusal_there = held(d.store, "grant", done=True)
         asked = asyncio.create_task(d.acquire("B", wait_s=60))
-        await refused_there.wait()
+        await refusal_there.reached.wait()
         await d.rig.fences.seal(J, Token(1), Event("j", EventKind.SEALED, 1, 1))
-        free.set()
+        refusal_there.go_on.set()
         await asyncio.sleep(1)
         assert isinstance(await refused(d.leases.renew(J, Token(1))), Lost)
         assert asked.done()
@@ -91,14 +70,7 @@ def test_a_grant_whose_store_failed_after_it_is_found_when_it_is_asked_for_again
     async def main() -> None:
         d = await desk()
         await d.leases.release(J, (await d.acquire()).token)
-        grant = d.store.grant
-
-        async def failing(*wanted: Any) -> Granted:
-            d.store.grant = grant
-            await grant(*wanted)
-            raise StoreUnavailable("disk I/O error")
-
-        d.store.grant = failing
+        answers_late(d.store, "grant", denied=True)
         error = await refusal(d.acquire("B", idempotency_key="once"))
         assert error.reason is Reason.STORE_UNAVAILABLE
         assert (await d.acquire("B", idempotency_key="once")).token == 2
@@ -123,14 +95,7 @@ def test_those_who_wait_for_a_decision_do_not_wake_one_another(monkeypatch: pyte
 
     async def main() -> None:
         d = await desk()
-        free = asyncio.Event()
-        grant = d.store.grant
-
-        async def slow(*wanted: Any) -> Granted:
-            await free.wait()
-            return await grant(*wanted)
-
-        d.store.grant = slow
+        grant = held(d.store, "grant")
         first = asyncio.create_task(d.acquire())
         await asyncio.sleep(0)
         others = [asyncio.create_task(d.leases.renew(J, Token(1))) for _ in range(2)]
@@ -138,7 +103,7 @@ def test_those_who_wait_for_a_decision_do_not_wake_one_another(monkeypatch: pyte
         await asyncio.sleep(1)
         impatient.cancel()
         await asyncio.sleep(1)
-        free.set()
+        grant.go_on.set()
         assert (await first).token == 1
         await asyncio.gather(*others)
 

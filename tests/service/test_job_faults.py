@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import TryAgain
-from gateway.core.job import Job
 from gateway.core.keys import FencingKey, Token
 from gateway.service.jobs import AGAIN_S
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
+from tests.service.between import answers_late
 from tests.service.job_desk import BreakableStore, Desk, J, at, desk, play
 from tests.virtual_time import VirtualClock
 
@@ -205,15 +205,7 @@ def test_who_hangs_up_while_the_store_writes(pause_s: float) -> None:
     async def main() -> None:
         d = await desk()
         assert await d.receive() == []
-        submit = d.store.jobs.submit
-
-        async def slow(job: Job) -> Any:
-            await asyncio.sleep(pause_s)
-            done = await submit(job)
-            await asyncio.sleep(1)
-            return done
-
-        d.store.jobs.submit = slow  # type: ignore[method-assign]
+        answers_late(d.store.jobs, "submit", before_s=pause_s, after_s=1)
         call = asyncio.ensure_future(d.submit("j"))
         await asyncio.sleep(0.1)
         call.cancel()

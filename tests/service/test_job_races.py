@@ -4,8 +4,6 @@ been found by the explorer (tests/model): a job that stayed with nobody, or was 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import structlog
@@ -17,25 +15,9 @@ from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.job_base import JobChange
 from gateway.stores.values import Event, EventKind
+from tests.service.between import answers_late, fails
 from tests.service.job_desk import Desk, J, at, desk, play
 from tests.service.rig import Fault
-
-
-def answers_late(owner: Any, name: str, *, before_s: float = 0.0, after_s: float = 0.0, denied: bool = False) -> None:
-    """The next call of this method does what it is asked after `before_s`, and tells of it `after_s` later; `denied`:
-    it tells that it has failed."""
-    call: Callable[..., Awaitable[Any]] = getattr(owner, name)
-
-    async def late(*given: Any, **named: Any) -> Any:
-        setattr(owner, name, call)
-        await asyncio.sleep(before_s)
-        done = await call(*given, **named)
-        await asyncio.sleep(after_s)
-        if denied:
-            raise StoreUnavailable("the disk is away")
-        return done
-
-    setattr(owner, name, late)
 
 
 async def run_out() -> Desk:
@@ -171,14 +153,7 @@ def test_a_fault_in_a_delivery_whose_caller_has_gone_is_logged(once: str | None)
     async def main() -> None:
         d = await desk()
         await d.submit("j")
-        deliver = d.store.jobs.deliver
-
-        async def failing(*_: object) -> JobChange:
-            d.store.jobs.deliver = deliver  # type: ignore[method-assign]
-            await asyncio.sleep(5)
-            raise RuntimeError("a fault")
-
-        d.store.jobs.deliver = failing  # type: ignore[method-assign, assignment]
+        fails(d.store.jobs, "deliver", RuntimeError("a fault"), after_s=5)
         with structlog.testing.capture_logs() as log:
             call = asyncio.ensure_future(d.receive(idempotency_key=once))
             await at(1)

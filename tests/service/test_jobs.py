@@ -13,6 +13,7 @@ from gateway.core.keys import FencingKey, Token
 from gateway.service.job_errors import NoJob, NotDelivered
 from gateway.service.lease_errors import Lost
 from gateway.stores.values import EventKind
+from tests.service.between import preceded
 from tests.service.job_desk import J, at, desk, every, play
 
 # --- time
@@ -213,14 +214,7 @@ def test_a_job_given_up_at_the_moment_at_which_its_token_is_sealed_comes_back() 
         d = await desk()
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
-        release = d.store.jobs.release
-
-        async def just_sealed(*asked: object, **options: object) -> object:
-            d.store.jobs.release = release
-            await d.store.seal(J, 1)
-            return await release(*asked, **options)
-
-        d.store.jobs.release = just_sealed
+        preceded(d.store.jobs, "release", lambda: d.store.seal(J, 1))
         with pytest.raises(NotDelivered):
             await d.jobs.release(J, Token(1))
         await asyncio.sleep(1)

@@ -13,7 +13,8 @@ from gateway.service.lease_errors import Held, Lost, Repeated
 from gateway.service.leases import Lease
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import Event, EventKind, Fence, Granted
+from gateway.stores.values import Event, EventKind, Fence
+from tests.service.between import Call, fails, held, next_call
 from tests.service.lease_desk import Desk, J, desk, later, play, refused
 from tests.service.rig import Fault, refusal
 
@@ -253,15 +254,13 @@ async def _lapsing() -> tuple[Desk, asyncio.Future[None]]:
     await refusal(d.rig.put(1, b"x"))
     assert (await refusal(d.acquire(idempotency_key="once"))).reason is Reason.HANDOVER_PENDING
     lapsing, free = asyncio.Event(), asyncio.get_running_loop().create_future()
-    seal = d.store.seal
 
-    async def slow(*given: Any) -> Fence:
-        d.store.seal = seal  # type: ignore[method-assign]
+    async def slow(seal: Call, *given: Any) -> Any:
         lapsing.set()
         await free
         return await seal(*given)
 
-    d.store.seal = slow  # type: ignore[method-assign]
+    next_call(d.store, "seal", slow)
     await lapsing.wait()
     return d, free
 
@@ -271,28 +270,21 @@ def test_a_caller_that_goes_away_while_he_is_granted_the_key_holds_it_for_nobody
 
     async def main() -> None:
         d = await desk()
-        allowed = asyncio.Event()
-        grant = d.store.grant
-
-        async def slow(*given: Any) -> Granted:
-            await allowed.wait()
-            return await grant(*given)
-
-        d.store.grant = slow  # type: ignore[method-assign]
+        grant = held(d.store, "grant")
         gone = asyncio.create_task(d.acquire("A"))
         await later(1)
         gone.cancel()
         await later(1)
-        allowed.set()
+        grant.go_on.set()
         second = await d.acquire("B", wait_s=5)
         assert second.token == 2
         await d.leases.release(J, second.token)
-        allowed.clear()
+        grant = held(d.store, "grant")
         gone = asyncio.create_task(d.acquire("C", idempotency_key="once"))
         await later(1)
         gone.cancel()
         await later(1)
-        allowed.set()
+        grant.go_on.set()
         await later(1)
         assert (await d.acquire("C", idempotency_key="once")).token == 3
 
@@ -321,20 +313,13 @@ def test_a_renewal_does_not_come_in_between_a_take_over() -> None:
         d = await desk()
         first = await d.acquire("A")
         await later(31)
-        allowed = asyncio.Event()
-        grant = d.store.grant
-
-        async def slow(*given: Any) -> Granted:
-            await allowed.wait()
-            return await grant(*given)
-
-        d.store.grant = slow  # type: ignore[method-assign]
+        grant = held(d.store, "grant")
         taking = asyncio.create_task(d.acquire("B"))
         await later(1)
         renewing = asyncio.create_task(refused(d.leases.renew(J, first.token)))
         await later(1)
         assert not renewing.done()
-        allowed.set()
+        grant.go_on.set()
         assert (await taking).token == 2
         assert isinstance(await renewing, Lost)
 
@@ -346,16 +331,7 @@ def test_a_store_that_fails_grants_nothing_and_loses_nothing() -> None:
 
     async def main() -> None:
         d = await desk()
-        grant = d.store.grant
-
-        faults = ["the disk is full"]
-
-        async def failing(*given: Any) -> Granted:
-            if faults:
-                raise StoreUnavailable(faults.pop())
-            return await grant(*given)
-
-        d.store.grant = failing  # type: ignore[method-assign]
+        fails(d.store, "grant", StoreUnavailable("the disk is full"))
         outcomes = await asyncio.gather(d.acquire("A"), d.acquire("B", wait_s=5), return_exceptions=True)
         assert isinstance(outcomes[0], TryAgain)
         assert outcomes[0].reason is Reason.STORE_UNAVAILABLE
