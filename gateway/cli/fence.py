@@ -70,7 +70,7 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
     if as_json:
         print_json(answer)
         return
-    print_facts([("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer))])
+    print_facts([("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer) + _unless_observed(answer))])
     earlier_s = answer.get("earlier_run_settles_in_s")
     if answer["handover"] is not None:
         click.echo(f"\n{_waiting(answer['handover'])}")
@@ -121,7 +121,7 @@ def raise_floor(client: ControlClient, as_json: bool, key: str, token: int, reas
     if as_json:
         print_json(answer)
         return
-    click.echo(f"Done: no write with a token below {answer['floor']} takes effect any more.")
+    click.echo(f"Done: no write with a token below {answer['floor']} takes effect any more{_unless_observed(answer)}.")
 
 
 @fence.command("settle")
@@ -223,6 +223,12 @@ def _meaning(answer: Json) -> str:
             "until nothing lower can take effect"
         )
     return f"tokens below {floor} are refused; {floor} and higher ones are let through"
+
+
+def _unless_observed(answer: Json) -> str:
+    """The fence's state does not tell the mode of the key's rule, but that one in mode observe has looked at it."""
+    observed = int(answer["floor"]) and answer["shadow_floor"]
+    return ", where a rule enforces; mode observe refuses nothing" if observed else ""
 
 
 def _waiting(handover: Json) -> str:
