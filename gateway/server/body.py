@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from io import BytesIO
 from math import inf
 
 from gateway.clock import Clock
@@ -118,15 +119,15 @@ class RequestBody:
     async def read(self) -> bytes:
         """The whole payload, verified. Raises `S3Error` or `ClientGone`."""
         decoder = self._begin()
-        pieces: list[bytes] = []
+        received = BytesIO()  # a list of pieces would cost many times their bytes where they are small
         try:
             while data := await self._next():
                 self.bytes_read += len(data)
-                pieces += decoder.feed(data)
+                received.writelines(decoder.feed(data))
             decoder.finish()
         finally:
             self._progress.forget(self)
-        payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        payload = received.getvalue()
         if self._document and payload:
             refuse_doctype(payload)
         return payload

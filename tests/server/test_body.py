@@ -6,13 +6,18 @@ import asyncio
 import hashlib
 import secrets
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from gateway.s3.payload import PayloadMode
+from gateway.clock import SystemClock
+from gateway.s3.payload import PayloadMode, PayloadSpec
+from gateway.s3.request import Headers
 from gateway.server import body as body_module
+from gateway.server.body import Progress, RequestBody
+from gateway.server.http import Request
 from gateway.server.listener import Limits
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryUpstream
@@ -317,3 +322,38 @@ async def test_chunks_that_are_no_chunks(chunks: bytes, when: str, caplog: pytes
         found = rig.stored(KEY)
         assert found is not None
         assert found.data == OLDER
+
+
+# What a body costs
+
+
+class Nobody:
+    """A connection to which nothing is said."""
+
+    address, scheme = "", "http"
+
+    def write(self, data: bytes, *, whole: bool = False) -> None: ...
+
+    async def drained(self) -> None: ...
+
+    def read_on(self) -> None: ...
+
+    def cut(self) -> None: ...
+
+
+async def test_small_frames_cost_no_more_memory_than_large_ones() -> None:
+    """A body that is read whole, in frames of two bytes each: what is kept of it is its payload."""
+    payload = b"ab" * 16384
+    sent = unsigned_chunks([payload[at : at + 2] for at in range(0, len(payload), 2)])
+    request = Request(Nobody(), "POST", "/b?delete", Headers([("content-length", str(len(sent)))]), "1.1", True)
+    for at in range(0, len(sent), 4096):
+        request.body.feed(sent[at : at + 4096])
+    request.body.end()
+    spec = PayloadSpec(PayloadMode.UNSIGNED_CHUNKS_TRAILER, len(payload))
+    body = RequestBody(request, spec, None, Progress(SystemClock(), 60, 0))
+    tracemalloc.start()
+    try:
+        assert await body.read() == payload
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(payload)
+    finally:
+        tracemalloc.stop()
