@@ -14,6 +14,7 @@ from gateway.service.passages import Passage
 from gateway.service.waits import Timing
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import Event, EventKind
+from tests.service.between import held
 from tests.service.rig import DEAF, JOB, Fault, Payload, elapsed, refusal, rig
 from tests.service.test_batches import delete
 from tests.virtual_time import VirtualClock, run
@@ -204,21 +205,12 @@ def test_a_gate_that_a_writer_stands_at_is_not_forgotten(monkeypatch) -> None:
         r = await rig(capabilities=DEAF)
         await r.put(33, b"A")
         await r.writes.unfenced(r.write("PUT", JOB, 0, Payload(b"plain")))
-        looking, go_on, read = asyncio.Event(), asyncio.Event(), r.upstream.read
-
-        async def slow_read(request, body=b""):
-            seen = await read(request, body)
-            looking.set()
-            await go_on.wait()
-            return seen
-
-        r.upstream.read = slow_read
+        look = held(r.upstream, "read", done=True)
         old = asyncio.create_task(r.put(33, Payload(b"x" * 100)))
-        await looking.wait()
-        r.upstream.read = read
+        await look.reached.wait()
         await _crowd(r)
         await r.put(34, b"B")
-        go_on.set()
+        look.go_on.set()
         assert (await refusal(old)).reason is Reason.STALE_TOKEN
         assert r.data() == b"B"
 

@@ -14,6 +14,7 @@ from gateway.s3.fencing import NOTHING_CLAIMED
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, UploadState
+from tests.service.between import answers_late, held
 from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
 from tests.service.test_uploads import ready
 from tests.virtual_time import run
@@ -88,16 +89,9 @@ def test_an_upload_whose_client_goes_while_it_is_bound_is_revoked_like_any(overt
 
     async def main() -> None:
         r = await rig()
-        bind, binding, go_on = r.store.bind_upload, asyncio.Event(), asyncio.Event()
-
-        async def slow(upload):
-            await bind(upload)
-            binding.set()
-            await go_on.wait()
-
-        r.store.bind_upload = slow
+        binding = held(r.store, "bind_upload", done=True)
         client = asyncio.create_task(r.create(33))
-        await binding.wait()
+        await binding.reached.wait()
         if overtaken_first:
             await r.put(34, b"new")
         client.cancel()
@@ -115,14 +109,7 @@ def test_an_upload_that_a_raise_has_overtaken_which_the_store_denied_is_aborted(
     async def main() -> None:
         r = await rig()
         await r.create(33)
-        raise_floor = r.store.raise_floor
-
-        async def denied(*asked):
-            r.store.raise_floor = raise_floor
-            await raise_floor(*asked)
-            raise StoreUnavailable("disk I/O error")
-
-        r.store.raise_floor = denied
+        answers_late(r.store, "raise_floor", denied=True)
         assert (await refusal(r.put(34, b"new"))).reason is Reason.STORE_UNAVAILABLE
         await asyncio.sleep(60)
         assert r.upstream.uploads == {}
