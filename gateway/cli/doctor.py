@@ -30,7 +30,7 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.glance import Glance
 from gateway.stores.values import Authority
 from gateway.tls import CertificateError
-from gateway.upstream.credentials import NoCredentials
+from gateway.upstream.credentials import AwsFault
 from gateway.upstream.embedded import EmbeddedStoreError
 from gateway.upstream.examination import Report, examine
 from gateway.upstream.probe import FixedCapabilities
@@ -116,7 +116,7 @@ def doctor(
         report, standing = uvloop.run(_examine(settings, bucket, silence_s, lend=lend))
     except CertificateError as error:
         fail(str(error), USAGE, as_json=as_json)
-    except (NotReached, EmbeddedStoreError, NoCredentials, OSError) as error:
+    except (NotReached, EmbeddedStoreError, AwsFault, OSError) as error:
         fail(f"the store cannot be reached: {error}", UNREACHABLE, as_json=as_json)
     except CannotProbe as error:
         fail(f"bucket {bucket} cannot be tried out: {error}", REFUSED, as_json=as_json)

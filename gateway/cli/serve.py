@@ -26,7 +26,7 @@ from gateway.service.rulings import remedy
 from gateway.stores.base import StoreUnavailable
 from gateway.telemetry import configure_logging
 from gateway.tls import CertificateError
-from gateway.upstream.credentials import NoCredentials
+from gateway.upstream.credentials import AwsFault
 from gateway.upstream.embedded import EmbeddedStoreError
 
 OWN_FILES = 128
@@ -48,7 +48,7 @@ def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_jso
         fail(str(error), as_json=as_json)
     except OSError as error:
         fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE, as_json=as_json)
-    except (StoreUnavailable, EmbeddedStoreError, NoCredentials, CredentialsFileError) as error:
+    except (StoreUnavailable, EmbeddedStoreError, AwsFault, CredentialsFileError) as error:
         fail(str(error), UNREACHABLE, as_json=as_json)
 
 

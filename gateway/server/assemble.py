@@ -49,7 +49,7 @@ DEFAULT_REGION = "us-east-1"
 
 async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gateway:
     """Build, start and answer a gateway. Raises what a part raises (`CertificateError`, `StoreUnavailable`,
-    `EmbeddedStoreError`, `NoCredentials`, `CredentialsFileError`, `OSError`); then nothing is left running."""
+    `EmbeddedStoreError`, `AwsFault`, `CredentialsFileError`, `OSError`); then nothing is left running."""
     clock = clock or SystemClock()
     tls = Tls(settings, clock.wall)
     path = store_path(settings)
@@ -274,9 +274,9 @@ async def _upstream(settings: Settings, tls: Tls) -> tuple[UpstreamClient, Calla
         region = upstream.region or DEFAULT_REGION
         return _client(settings, tls, upstream.url, region, StaticCredentials(given), "path"), None, False
     chain = AwsCredentials()
+    target = await chain.target(upstream.region or None)
     if given is None:
         await chain.start()
-    target = await chain.target(upstream.region or None)
     provider: CredentialsProvider = chain if given is None else StaticCredentials(given)
     return _client(settings, tls, target.endpoint, target.region, provider, "virtual"), chain.close, False
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import Literal
-from urllib.parse import urlsplit
 
 from gateway.clock import SystemClock
 from gateway.s3.request import BUCKET_NAME
@@ -20,6 +18,7 @@ from gateway.s3.sigv4 import UNSIGNED_PAYLOAD, sign_headers
 from gateway.tls import client_context
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamRequest
 from gateway.upstream.credentials import CredentialsProvider
+from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.exchange import Exchange, Response
 from gateway.upstream.pool import Pool
 from gateway.upstream.signed_chunks import announced, framed, framed_length
@@ -51,30 +50,6 @@ def _refuse_bad_names(names: tuple[str, ...]) -> None:
             raise ValueError(f"the client itself sets the header {name}")
         if _TOKEN.fullmatch(name) is None:
             raise ValueError(f"not the lower-case name of a header: {name!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the store listens. `host_header` names the port only where it is not the scheme's own."""
-
-    host: str
-    port: int
-    secure: bool
-    host_header: str
-
-    @classmethod
-    def parse(cls, url: str) -> Endpoint:
-        """From `http://host[:port]` or `https://…`. Raises ValueError for anything more or less."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the upstream's address must be http://host[:port] or https://host[:port]: {url!r}")
-        if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
-            raise ValueError(f"the upstream's address must end after host and port: {url!r}")
-        secure = parts.scheme == "https"
-        usual_port = 443 if secure else 80
-        port = parts.port or usual_port
-        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        return cls(parts.hostname, port, secure, name if port == usual_port else f"{name}:{port}")
 
 
 class UpstreamClient:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
 
 from gateway.s3.sigv4 import Credentials
+from gateway.upstream.endpoint import Endpoint
 
 _log = structlog.get_logger(__name__)
 
@@ -31,8 +34,8 @@ class StaticCredentials:
         return self._credentials
 
 
-class NoCredentials(Exception):
-    """The credential chain found nothing; the message says so for a person."""
+class AwsFault(Exception):
+    """AWS's own configuration gives no credentials, or no endpoint; the message says why, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,15 @@ class AwsTarget:
 
     endpoint: str
     region: str
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say what an error concerns. Its kind depends on the source that the chain has come to."""
+    try:
+        yield
+    except Exception as error:
+        raise AwsFault(f"{what}: {error or type(error).__name__}") from error
 
 
 class AwsCredentials:
@@ -62,13 +74,15 @@ class AwsCredentials:
         self._renewal: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Load the credentials. Raises `NoCredentials`, or the chain's own error where a source is broken."""
-        self._source = await self._session.get_credentials()
+        """Load the credentials. Raises `AwsFault`."""
+        with _told("the AWS credentials cannot be loaded"):
+            self._source = await self._session.get_credentials()
+            if self._source is not None:
+                await self.refresh()
         if self._source is None:
-            raise NoCredentials(
+            raise AwsFault(
                 "no AWS credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role"
             )
-        await self.refresh()
         self._schedule()
 
     async def close(self) -> None:
@@ -81,7 +95,7 @@ class AwsCredentials:
 
     async def credentials(self) -> Credentials | None:
         if self._current is None:
-            raise NoCredentials("the AWS credentials have not been loaded")
+            raise AwsFault("the AWS credentials have not been loaded")
         return self._current
 
     async def refresh(self) -> None:
@@ -90,10 +104,15 @@ class AwsCredentials:
         self._current = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
 
     async def target(self, region: str | None = None) -> AwsTarget:
-        """The S3 endpoint and the region, from `region` or the AWS configuration (us-east-1 if it names none)."""
-        region = region or self._session.get_config_variable("region") or "us-east-1"
-        async with self._session.create_client("s3", region_name=region) as client:
-            return AwsTarget(endpoint=client.meta.endpoint_url, region=client.meta.region_name)
+        """The S3 endpoint and the region, from `region` or the AWS configuration (us-east-1 if it names none). Raises
+        `AwsFault`."""
+        with _told("the AWS configuration cannot be used"):
+            region = region or self._session.get_config_variable("region") or "us-east-1"
+            async with self._session.create_client("s3", region_name=region) as client:
+                target = AwsTarget(endpoint=client.meta.endpoint_url, region=client.meta.region_name)
+        with _told("AWS_ENDPOINT_URL_S3, or an endpoint_url of the AWS configuration, cannot be used"):
+            Endpoint.parse(target.endpoint)
+        return target
 
     def _schedule(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._refresh_interval_s, self._begin_renewal)

@@ -34,7 +34,7 @@ from gateway.server.assemble import (
     store_path,
 )
 from gateway.stores.base import StoreLocked
-from gateway.upstream.credentials import NoCredentials
+from gateway.upstream.credentials import AwsFault
 from gateway.upstream.probe import FixedCapabilities, Prober
 from tests.conftest import StoreServer, s3_client
 
@@ -308,7 +308,7 @@ async def test_a_failed_start_leaves_nothing_running(
         expected = CredentialsFileError
     else:
         broken = settings(upstream__url="aws", upstream__access_key=None, upstream__secret_key=None)
-        expected = NoCredentials
+        expected = AwsFault
     with pytest.raises(expected):
         await start_gateway(broken)
     file.unlink(missing_ok=True)

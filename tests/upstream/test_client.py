@@ -13,7 +13,7 @@ import pytest
 from gateway.s3.request import Headers, parse_head
 from gateway.s3.sigv4 import Credentials, parse_claim, verify
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamNotReached, UpstreamRequest
-from gateway.upstream.client import Endpoint, UpstreamClient
+from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials
 from tests.conftest import REGION, StoreServer
 from tests.contract.upstream_contract import UpstreamContract
@@ -161,30 +161,6 @@ async def test_request_splitting_is_refused(request_: UpstreamRequest) -> None:
         with pytest.raises(ValueError):
             await client.open(request_, 1)
         assert listener.nobody_waits()
-
-
-@pytest.mark.parametrize(
-    ("url", "endpoint"),
-    [
-        ("http://host", Endpoint("host", 80, False, "host")),
-        ("http://host:80/", Endpoint("host", 80, False, "host")),
-        ("https://Host.example:443", Endpoint("host.example", 443, True, "host.example")),
-        ("https://host:80", Endpoint("host", 80, True, "host:80")),
-        ("http://[::1]:8333", Endpoint("::1", 8333, False, "[::1]:8333")),
-    ],
-)
-def test_endpoint(url: str, endpoint: Endpoint) -> None:
-    """The Host header names the port only where it is not the scheme's own."""
-    assert Endpoint.parse(url) == endpoint
-
-
-@pytest.mark.parametrize(
-    "url", ["host:80", "ftp://host", "http://", "http://host/base", "http://u:p@host", "http://host?x", "http://host:x"]
-)
-def test_bad_endpoint(url: str) -> None:
-    """An address with more than scheme, host and port is refused, not cut."""
-    with pytest.raises(ValueError):
-        Endpoint.parse(url)
 
 
 async def test_upstream_that_is_not_there() -> None:

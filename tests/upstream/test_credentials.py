@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gateway.s3.sigv4 import Credentials
-from gateway.upstream.credentials import AwsCredentials, AwsTarget, NoCredentials, StaticCredentials
+from gateway.upstream.credentials import AwsCredentials, AwsFault, AwsTarget, StaticCredentials
 
 BOUND_S = 5.0
 
@@ -94,9 +94,9 @@ async def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_nothing_found() -> None:
     """Where the chain finds nothing the start fails and says what to do, and nothing is signed."""
     provider = AwsCredentials()
-    with pytest.raises(NoCredentials, match="AWS_ACCESS_KEY_ID"):
+    with pytest.raises(AwsFault, match="AWS_ACCESS_KEY_ID"):
         await provider.start()
-    with pytest.raises(NoCredentials):
+    with pytest.raises(AwsFault):
         await provider.credentials()
     await provider.close()
 
@@ -157,3 +157,44 @@ async def test_target(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert await AwsCredentials().target(region) == target
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"AWS_PROFILE": "nobody"}, "nobody"),
+        ({"AWS_ACCESS_KEY_ID": "AKID"}, "missing: AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_CONFIG_FILE": __file__}, "Unable to parse config file"),
+        ({"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/"}, "http://127.0.0.1:1/"),
+    ],
+)
+async def test_a_broken_source_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+) -> None:
+    """Of a profile that there is not, of half a pair, of a file that cannot be read, of a role's server that is gone;
+    nothing goes on in the background."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    provider = AwsCredentials()
+    with pytest.raises(AwsFault, match=told):
+        await provider.start()
+    assert provider._timer is None
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"AWS_ENDPOINT_URL_S3": "http://user:hunter2@127.0.0.1:1"},
+        {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1/path?password=hunter2"},
+        {"AWS_DEFAULT_REGION": "no/region"},
+    ],
+)
+async def test_a_target_that_cannot_be_used_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """And a password in it is not."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(AwsFault, match="cannot be used") as raised:
+        await AwsCredentials().target()
+    assert "hunter2" not in f"{raised.value}{raised.value.__cause__}"
