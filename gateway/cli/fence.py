@@ -70,7 +70,9 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
     if as_json:
         print_json(answer)
         return
-    print_facts([("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer) + _unless_observed(answer))])
+    print_facts(
+        [("Key", answer["key"]), *floor_facts(answer), ("Meaning", _meaning(answer) + _unless_observed(answer))]
+    )
     earlier_s = answer.get("earlier_run_settles_in_s")
     if answer["handover"] is not None:
         click.echo(f"\n{_waiting(answer['handover'])}")

@@ -168,11 +168,10 @@ def event(token: int, floor: int) -> dict[str, object]:
 
 def test_a_floor_under_an_observing_rule_is_not_told_as_if_it_refused(observing: GatewayProcess, bucket: str) -> None:
     """A raised floor refuses nothing there: whoever raises it or looks at it is told that the mode decides."""
-    place = {"Bucket": bucket, "Key": "job-2/o"}
-    observing.s3.put_object(**place, Body=b"x", Metadata={"fencing-token": "5"})
+    observing.s3.put_object(Bucket=bucket, Key="job-2/o", Body=b"x", Metadata={"fencing-token": "5"})
     flush(observing)
     raised = observing.ask("fence", "raise", "job-2", "10", "--reason", "test").stdout
-    observing.s3.put_object(**place, Body=b"x", Metadata={"fencing-token": "6"})
+    observing.s3.put_object(Bucket=bucket, Key="job-2/o", Body=b"x", Metadata={"fencing-token": "6"})
     assert "takes effect any more, where a rule enforces; mode observe refuses nothing" in raised
     shown = observing.ask("fence", "show", "job-2").stdout
     assert re.search(r"^Meaning +tokens below 10 .*, where a rule enforces; mode observe refuses nothing$", shown, re.M)
