@@ -11,7 +11,7 @@ from gateway.core.errors import Reason
 from gateway.core.names import RECORD_KEY
 from gateway.service.record import parse_record
 from gateway.upstream.base import Capabilities
-from tests.service.record_desk import LAPSE_S, Counting, gateway, put_record, record, superseded
+from tests.service.record_desk import LAPSE_S, PLAIN, Counting, gateway, put_record, record, superseded
 from tests.service.rig import BUCKET, DEAF, HONEST, Fault, refusal
 from tests.virtual_time import run
 
@@ -185,6 +185,21 @@ def test_a_bucket_with_fenced_writes_is_known_to_the_database(capabilities: Capa
         assert (await one.put(34, b"a")).status == 200
         assert [(ruling.bucket, ruling.claim) for ruling in await one.store.rulings()] == [(BUCKET, None)]
         assert one.writes.records.unrecorded == (set() if capabilities.conditional_put else {BUCKET})
+        await one.writes.close()
+
+    run(main())
+
+
+def test_the_first_write_with_a_token_leaves_a_record_where_others_wrote_before() -> None:
+    """A write without one leaves none, and what it has seen is not enough for the next."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(0, b"x", PLAIN)
+        assert RECORD_KEY not in upstream.buckets[BUCKET]
+        await one.put(34, b"a")
+        assert record(upstream)["database"] == one.store.authority.database
         await one.writes.close()
 
     run(main())

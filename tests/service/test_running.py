@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from gateway.core.job import Job, JobState
+from gateway.core.keys import Token
+from gateway.service.completions import Completions
 from gateway.service.running import Running
-from tests.service.job_desk import J
+from tests.service.job_desk import J, at, desk, play
 
 
 def delivered(token: int) -> Job:
@@ -33,3 +37,26 @@ def test_the_end_of_one_delivery_leaves_the_next_alone() -> None:
     assert running.forget(J, 2) == delivered(2)
     assert running.forget(J, 2) is None
     assert len(running) == 0
+
+
+@pytest.mark.parametrize("how", ["released", "failed", "completed", "given up", "run out"])
+def test_what_has_ended_runs_no_more(how: str) -> None:
+    """However it ended, it is not counted any longer."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        await d.submit("j")
+        await d.received()
+        assert d.jobs.running == 1
+        ends: dict[str, Callable[[], Awaitable[object]]] = {
+            "released": lambda: d.jobs.release(J, Token(1)),
+            "failed": lambda: d.jobs.fail(J, Token(1)),
+            "completed": lambda: completions.complete(J, Token(1)),
+            "given up": lambda: d.leases.release(J, Token(1)),
+            "run out": lambda: at(31),
+        }
+        await ends[how]()
+        assert d.jobs.running == 0
+
+    play(main())
