@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +32,7 @@ class _Context(Guarded):
         """Whatever the end of the body means."""
 
     def _leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        self._background.call(self._hold.leave(farewell))
+        self._background.call(self._hold.leave(farewell), partial(self._hold.leave, farewell))
 
     def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
         """As `Lease.complete`."""

@@ -160,6 +160,25 @@ async def test_a_grant_that_nobody_waits_for_any_more(gateway: Served, key: str)
         pass
 
 
+async def test_cancelled_again_while_it_is_given_back(gateway: Served, key: str) -> None:
+    """Some libraries cancel at every `await` until a task has ended: the lease is given back all the same, though that
+    takes a new connection."""
+    gateway.harms.append((b"/renew", Harm.CUT_BEFORE))
+    async with GatewayClient(gateway.url) as client:
+
+        async def work() -> None:
+            async with client.lease(key, ttl_s=3 * TTL_S):
+                await asyncio.sleep(BOUND_S)
+
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(gateway.until, lambda: not gateway.harms)
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+    async with GatewayClient(gateway.url) as client, client.lease(key):
+        pass
+
+
 async def test_what_the_body_raises_comes_out_and_gives_the_lease_back(gateway: Served, key: str) -> None:
     """An error is nobody's loss of the lease."""
     async with GatewayClient(gateway.url) as client:
