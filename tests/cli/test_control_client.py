@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from tests.cli.working import command as command_line
 from tests.cli.working import environ
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, before, command
+from tests.scripted import saying
 
 WORKER, OPERATOR = "worker-token", "operator-token"
 TOKENS = f"""
@@ -127,24 +125,6 @@ def test_a_full_disk_that_the_output_goes_to(gateway: GatewayProcess) -> None:
 # --- where
 
 
-@contextmanager
-def answering(data: bytes) -> Iterator[str]:
-    """The address of somebody who says just that to its first request."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def once() -> None:
-            connection, _ = listener.accept()
-            listener.close()  # aiohttp sends once more what may be sent twice
-            with connection:
-                connection.recv(65536)
-                connection.sendall(data)
-
-        thread = threading.Thread(target=once)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(5)
-
-
 def test_without_url_the_configuration_says_where(gateway: GatewayProcess, key: str, tmp_path: Path) -> None:
     """`control.listen` of the configuration is asked; one for every address is asked on this machine."""
     port = gateway.control_url.rpartition(":")[2]
@@ -209,7 +189,7 @@ def test_nobody_at_an_address_that_was_not_named() -> None:
 )
 def test_something_else_there_is_status_3(answer: bytes) -> None:
     """What answers like no gateway is told as such; a redirect is not followed."""
-    with answering(answer) as url:
+    with saying(answer) as url:
         result = command("fence", "list", "--url", url)
     assert result.exit_code == 3, result.output
     assert "Traceback" not in result.output
@@ -218,7 +198,7 @@ def test_something_else_there_is_status_3(answer: bytes) -> None:
 def test_a_gateway_that_cannot_now_tells_scripts_why() -> None:
     """Status 3, and with `--json` what it has answered: one that drains, or a hand-over that is pending."""
     body = b'{"status":"unavailable","reason":"draining"}'
-    with answering(b"HTTP/1.1 503 Later\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)) as url:
+    with saying(b"HTTP/1.1 503 Later\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)) as url:
         result = command("status", "--json", "--url", url)
     assert (result.exit_code, json.loads(result.stdout)) == (3, json.loads(body))
     assert "draining" in result.stderr

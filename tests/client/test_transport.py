@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ import pytest
 from gateway.client import LeaseHeld, Refused, SyncGatewayClient, Unreachable
 from gateway.client.errors import Json
 from gateway.client.transport import checked_api_token, checked_url
+from tests.scripted import saying
 
 
 def answer(status: str, body: bytes, *fields: str, length: int | None = None) -> bytes:
@@ -21,22 +21,9 @@ def answer(status: str, body: bytes, *fields: str, length: int | None = None) ->
 
 @contextmanager
 def answering(data: bytes) -> Iterator[SyncGatewayClient]:
-    """A client of somebody who says just that to its first request, and hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def once() -> None:
-            connection, _ = listener.accept()
-            listener.close()  # aiohttp sends once more what may be sent twice
-            with connection:
-                connection.recv(65536)
-                connection.sendall(data)
-
-        thread = threading.Thread(target=once)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with SyncGatewayClient(url, api_token="t", patience_s=0) as client:
-            yield client
-        thread.join(5)
+    """A client of somebody who says just that to its first request."""
+    with saying(data) as url, SyncGatewayClient(url, api_token="t", patience_s=0) as client:
+        yield client
 
 
 def asked(client: SyncGatewayClient) -> Json:
