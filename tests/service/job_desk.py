@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.core.job import Job, RetryPolicy
 from gateway.core.keys import FencingKey
+from gateway.service.completions import Completions
 from gateway.service.deliveries import Delivery, Wish
 from gateway.service.fences import Fences
 from gateway.service.jobs import Jobs
@@ -77,6 +78,9 @@ class Desk:
 
     async def kinds(self, key: str = "j") -> list[EventKind]:
         return [event.kind for event in reversed(await self.store.events(key, None, 99))]
+
+    def completions(self) -> Completions:
+        return Completions(self.fences, self.leases, self.jobs, self.rig.upstream, self.rig.rules)
 
     async def restarted(self, *, clean: bool = True) -> Desk:
         await self.jobs.stop()

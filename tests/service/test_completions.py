@@ -48,7 +48,7 @@ def test_a_completion_that_is_told_after_the_job_was_reopened_and_delivered_leav
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         await at(31)
@@ -72,8 +72,7 @@ def test_a_job_completed_at_the_moment_at_which_its_token_is_sealed_comes_back()
 
     async def main() -> None:
         d = await desk()
-        r = d.rig
-        completions = Completions(d.fences, d.leases, d.jobs, r.upstream, r.rules)
+        completions = d.completions()
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         preceded(d.store.jobs, "complete", lambda: d.store.seal(J, 1))
@@ -89,7 +88,7 @@ def test_a_completion_that_the_store_did_and_denied_lets_nothing_pass() -> None:
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
 
@@ -119,7 +118,7 @@ def test_a_completion_that_the_store_did_not_do_leaves_the_gate_open(again_after
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         assert await d.received() == ("j", 1, 1)
         fails(d.store.jobs, "complete", StoreUnavailable("the disk is away"))
@@ -169,7 +168,7 @@ def test_a_completion_that_is_overtaken_while_it_waits_is_told_at_once() -> None
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         d.rig.upstream.faults = [Fault.LOST_DROPPED]
         await refusal(d.rig.put(1, b"A"))
         completing = asyncio.create_task(completions.complete(J, Token(1)))

@@ -10,7 +10,6 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
 from gateway.core.keys import MAX_TOKEN, Token
-from gateway.service.completions import Completions
 from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.leases import LeaseTerms
 from gateway.service.waits import Timing
@@ -161,7 +160,7 @@ def test_completed_by_the_lease_in_its_way_and_reopened_it_is_delivered_at_once(
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         lease = await d.leases.acquire(J, "me", 3600)
         assert await d.receive() == []
@@ -177,7 +176,7 @@ def test_a_lease_in_its_way_that_is_sealed_while_it_completes_the_job() -> None:
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         lease = await d.leases.acquire(J, "me", 3600)
         assert await d.receive() == []

@@ -10,7 +10,6 @@ import pytest
 
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.keys import FencingKey, Token
-from gateway.service.completions import Completions
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, GrantWanted
@@ -147,7 +146,7 @@ def test_calls_for_leases_and_completions_keep_no_gate_pinned() -> None:
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         lease = await d.leases.acquire(J, "A", 30)
         await d.rig.put(lease.token, b"A")
         await d.leases.release(J, lease.token)

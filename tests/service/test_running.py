@@ -8,7 +8,6 @@ import pytest
 
 from gateway.core.job import Job, JobState
 from gateway.core.keys import Token
-from gateway.service.completions import Completions
 from gateway.service.running import Running
 from tests.service.job_desk import J, at, desk, play
 
@@ -45,7 +44,7 @@ def test_what_has_ended_runs_no_more(how: str) -> None:
 
     async def main() -> None:
         d = await desk()
-        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        completions = d.completions()
         await d.submit("j")
         await d.received()
         assert d.jobs.running == 1
