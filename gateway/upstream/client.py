@@ -55,9 +55,9 @@ def _refuse_bad_names(names: tuple[str, ...]) -> None:
 class UpstreamClient:
     """An S3 store behind an endpoint (`gateway.upstream.base.Upstream`).
 
-    `addressing`: `path` puts the bucket into the path, `virtual` before the host; connections go to the endpoint's
-    host either way. TCP_USER_TIMEOUT is `settle_timeout_s` / 3. A request's first byte leaves within
-    `connect_timeout_s` of the call, or never. `silence_timeout_s` bounds each wait for the upstream that has
+    `addressing`: `path` puts the bucket into the path, `virtual` before the host, unless it has capitals; connections
+    go to the endpoint's host either way. TCP_USER_TIMEOUT is `settle_timeout_s` / 3. A request's first byte leaves
+    within `connect_timeout_s` of the call, or never. `silence_timeout_s` bounds each wait for the upstream that has
     no time-out of its own. `tls` answers what each new connection to an `https://` endpoint is opened with, by default
     the system's authorities. `now` is the wall clock that signatures need, seconds since the epoch."""
 
@@ -192,6 +192,7 @@ class UpstreamClient:
             return self._endpoint.host_header, "/"
         if BUCKET_NAME.fullmatch(bucket) is None:
             raise ValueError(f"not the name of a bucket: {bucket!r}")
-        if self._virtual:
+        # Hosts know no capitals: S3 would take `B` for `b`, another bucket to every rule. Its SDKs do the same.
+        if self._virtual and bucket == bucket.lower():
             return f"{bucket}.{self._endpoint.host_header}", f"/{raw_key}"
         return self._endpoint.host_header, f"/{bucket}/{raw_key}" if raw_key else f"/{bucket}"

@@ -91,10 +91,12 @@ async def test_content_length(method: str, body: bytes, length: bytes | None) ->
         ("virtual", None, "", "", "/"),
         ("virtual", "bucket", "", "bucket.", "/"),
         ("virtual", "my.bucket", "/a", "my.bucket.", "//a"),
+        ("virtual", "Bucket", "a", "", "/Bucket/a"),
     ],
 )
 async def test_addressing(addressing: str, bucket: str | None, raw_key: str, host: str, path: str) -> None:
-    """The bucket stands in the path or before the host, never in both."""
+    """The bucket stands in the path or before the host, never in both; before the host capitals would be lost, and with
+    them which bucket it is."""
     async with conversation(addressing=addressing) as (client, listener):
         raw = await exchanged(client, listener, UpstreamRequest("GET", bucket, raw_key, "", ()))
         assert raw.startswith(f"GET {path} HTTP/1.1\r\nhost: {host}{listener.url[7:]}\r\n".encode())
