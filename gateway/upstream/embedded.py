@@ -149,8 +149,9 @@ class EmbeddedStore:
         by it: each write is with the kernel before it is acknowledged."""
         if self._supervisor is not None:
             self._supervisor.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._supervisor
+            (fault,) = await asyncio.gather(self._supervisor, return_exceptions=True)
+            if isinstance(fault, Exception):
+                _log.error("the embedded store was not looked after", error=repr(fault))
             self._supervisor = None
         await self._end_process()
         if self._lock is not None:
@@ -216,7 +217,7 @@ class EmbeddedStore:
             kept = Ports(**json.loads((self._directory / "ports.json").read_bytes()))
             if kept.are_free():
                 return kept
-        except (FileNotFoundError, ValueError, TypeError):
+        except (FileNotFoundError, ValueError, TypeError, OverflowError):
             pass
         return self._new_ports()
 
@@ -397,7 +398,10 @@ def _environment(directory: Path) -> dict[str, str]:
 async def _knows_volumes(ports: Ports) -> bool:
     """The master has heard from the volume server: before, reads and writes fail."""
     status, body = await _get(f"http://127.0.0.1:{ports.master}/dir/status")
-    return status == 200 and json.loads(body)["Topology"]["Max"] > 0
+    try:
+        return status == 200 and bool(json.loads(body)["Topology"]["Max"] > 0)
+    except (ValueError, LookupError, TypeError):  # somebody else's port by now
+        return False
 
 
 async def _answers(ports: Ports) -> bool:

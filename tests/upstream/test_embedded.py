@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from structlog.testing import capture_logs
 
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import embedded
-from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError
+from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError, Ports
 from tests.conftest import StoreServer, s3_client
 
 BODY = os.urandom(300_000)
@@ -294,3 +295,66 @@ def test_store_server_takes_the_fixture_bucket(store_server: StoreServer, bucket
     """The shared store is usable from a test without a loop."""
     store_server.client.put_object(Bucket=bucket, Key="k", Body=b"x")
     assert store_server.client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"x"
+
+
+@pytest.mark.parametrize("body", [b"hello", b"{}", b"[]", b'{"Topology": {"Max": null}}'])
+async def test_who_else_answers_at_the_masters_port_is_not_the_master(body: bytes) -> None:
+    """Another program may have taken the port of a store that ended: what it says ends no supervision."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        assert not await embedded._knows_volumes(Ports(port, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"no json",
+        b"[]",
+        b'{"master": 1}',
+        b'{"master": "a", "volume": 1, "filer": 1, "s3": 1}',
+        b'{"master": 99999, "volume": 1, "filer": 1, "s3": 1}',
+    ],
+)
+def test_ports_that_cannot_be_read_are_chosen_anew(tmp_path: Path, kept: bytes) -> None:
+    """Whatever has become of the file."""
+    store = EmbeddedStore(tmp_path)
+    (tmp_path / "ports.json").write_bytes(kept)
+    ports = store._load_ports()
+    assert json.loads((tmp_path / "ports.json").read_bytes()) == asdict(ports)
+
+
+async def test_a_supervision_that_failed_keeps_no_store_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is ended and the directory given free, whatever was wrong."""
+    program = tmp_path / "weed"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+
+    async def yes(ports: Ports) -> bool:
+        return True
+
+    async def failing(store: EmbeddedStore, weed: Path) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(embedded, "find_weed", lambda: program)
+    monkeypatch.setattr(embedded, "_knows_volumes", yes)
+    monkeypatch.setattr(embedded, "_answers", yes)
+    monkeypatch.setattr(EmbeddedStore, "_keep_running", failing)
+    store = EmbeddedStore(tmp_path / "store")
+    await store.start()
+    await asyncio.sleep(0)
+    pid = store.pid
+    assert pid is not None
+    with capture_logs() as logs:
+        await store.stop()
+    assert not is_alive(pid)
+    assert store._lock is None
+    assert [line["event"] for line in logs] == ["the embedded store was not looked after"]
