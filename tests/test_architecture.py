@@ -32,7 +32,7 @@ ALLOWED = {
     ("cli/guard.py", "time.monotonic"): "the same, where there is no such clock",
     ("cli/guard.py", "time.sleep"): "a look at the group now and then; when it is killed is the clock's",
     ("client/calls.py", "asyncio.sleep"): "pauses between attempts; until when is the clock's",
-    ("client/engine.py", "asyncio.sleep"): "the least turn of a long poll; until when it goes on is the clock's",
+    ("client/receiving.py", "asyncio.sleep"): "the least turn of a long poll; until when it goes on is the clock's",
     ("client/hold.py", "asyncio.sleep"): "the same, of a wait in line",
     ("client/heartbeat.py", "asyncio.sleep"): "the heartbeat's beat; what is due is decided by the clock",
     ("credentials_file.py", "secrets.token_bytes"): "makes a key for session tokens, once for a data directory",
