@@ -38,14 +38,12 @@ STATUS_OF_CODE: dict[str, int] = {
     "InvalidBucketName": 400,
     "InvalidDigest": 400,
     "InvalidRequest": 400,
-    "InvalidSecurity": 403,
     "InvalidToken": 400,
     "InvalidURI": 400,
     "KeyTooLongError": 400,
     "MalformedXML": 400,
     "MalformedTrailerError": 400,
     "MaxMessageLengthExceeded": 400,
-    "MetadataTooLarge": 400,
     "MethodNotAllowed": 405,
     "MissingContentLength": 411,
     "NoSuchBucket": 404,
@@ -59,7 +57,6 @@ STATUS_OF_CODE: dict[str, int] = {
     "ServiceUnavailable": 503,
     "SignatureDoesNotMatch": 403,
     "SlowDown": 503,
-    "XAmzContentChecksumMismatch": 400,
     "XAmzContentSHA256Mismatch": 400,
 }
 
