@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import Reason, Refused
 from gateway.core.job import Output
-from gateway.core.keys import Token
+from gateway.core.keys import Token, TokenLimits
 from gateway.service.completions import Completions
 from gateway.service.job_errors import OutputNotVerified
 from gateway.service.jobs import Jobs
@@ -19,7 +19,8 @@ from gateway.stores.base import StoreUnavailable
 from gateway.upstream.base import UpstreamRequest
 from tests.service.between import Call, answers_late, fails, next_call, preceded
 from tests.service.job_desk import J, at, desk
-from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig
+from tests.service.rebuild_desk import Trouble
+from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
 from tests.virtual_time import run
 
 
@@ -177,5 +178,58 @@ def test_a_completion_that_is_overtaken_while_it_waits_is_told_at_once() -> None
         error, took_s = await elapsed(refusal(completing))
         assert isinstance(error, Refused)
         assert (error.reason, took_s) == (Reason.STALE_TOKEN, 0)
+
+    run(main())
+
+
+def test_a_completion_whose_lease_is_overtaken_while_its_output_is_looked_at_is_refused() -> None:
+    """R3: nothing is recorded for a token that holds the key no more."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
+        lease = await d.leases.acquire(J, "A", 30)
+        await d.rig.put(lease.token, b"A")
+        read = d.rig.upstream.read
+
+        async def overtaken(request: UpstreamRequest, body: bytes = b"") -> Any:
+            await d.fences.found(J, Token(9), "on an object")
+            return await read(request, body)
+
+        d.rig.upstream.read = overtaken  # type: ignore[method-assign]
+        error = await refusal(completions.complete(J, lease.token, outputs=[Output(BUCKET, JOB)]))
+        assert (error.reason, error.floor) == (Reason.STALE_TOKEN, 9)
+        assert (await d.store.fence(J)).completed_token == 0
+
+    run(main())
+
+
+def test_a_completion_raises_no_floor_beyond_its_rules_limits() -> None:
+    """R10: it is a call like any other."""
+
+    async def main() -> None:
+        r = await rig(rule(limits=TokenLimits(first_token=100, jump=10)))
+        leases = Leases(r.fences)
+        jobs = Jobs(leases, r.store, r.writes.clock, QueueRules())
+        completions = Completions(r.fences, leases, jobs, r.upstream, r.rules)
+        assert (await refusal(completions.complete(J, Token(101)))).reason is Reason.TOKEN_JUMP
+        assert await r.floor() == 0
+
+    run(main())
+
+
+def test_an_output_that_the_store_does_not_show_is_not_verified() -> None:
+    """As one under its writer's own encryption key: nobody knows who has written it."""
+
+    async def main() -> None:
+        r = await rig(upstream=Trouble(BUCKET))
+        assert isinstance(r.upstream, Trouble)
+        await r.put(1, b"A")
+        r.upstream.status[JOB] = 400
+        leases = Leases(r.fences)
+        jobs = Jobs(leases, r.store, r.writes.clock, QueueRules())
+        completions = Completions(r.fences, leases, jobs, r.upstream, r.rules)
+        with pytest.raises(OutputNotVerified, match="cannot be looked at"):
+            await completions.complete(J, Token(1), outputs=[Output(BUCKET, JOB)])
 
     run(main())

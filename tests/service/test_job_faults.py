@@ -10,11 +10,14 @@ import pytest
 
 from gateway.core.errors import TryAgain
 from gateway.core.keys import FencingKey, Token
-from gateway.service.jobs import AGAIN_S
+from gateway.service.jobs import AGAIN_S, Jobs
+from gateway.service.leases import Leases
+from gateway.service.queues import QueueRules
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
 from tests.service.between import answers_late
-from tests.service.job_desk import BreakableStore, Desk, J, at, desk, play
+from tests.service.job_desk import BreakableStore, Desk, J, at, desk, every, play
+from tests.service.rig import rig
 from tests.virtual_time import VirtualClock
 
 
@@ -212,5 +215,45 @@ def test_who_hangs_up_while_the_store_writes(pause_s: float) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert await d.received(wait_s=60) == ("j", 1, 1)
+
+    play(main())
+
+
+def test_a_start_that_cannot_see_what_runs_fails() -> None:
+    """It would otherwise leave a delivery with nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        await d.jobs.stop()
+        await d.leases.stop()
+
+        async def failing(*_: object) -> Fence:
+            raise StoreUnavailable("the disk is away")
+
+        leases = Leases((await rig(store=d.store, clock=d.clock)).fences)
+        d.store.fence = failing  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await Jobs(leases, d.store, d.clock, QueueRules()).start()
+
+    play(main())
+
+
+def test_a_redrive_that_the_store_does_not_do_says_so() -> None:
+    """And not that it has reopened nothing."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        await d.jobs.fail(J, Token(1), retry=False)
+
+        async def failing(*_: object) -> Any:
+            raise StoreUnavailable("the disk is away")
+
+        d.store.jobs.reopen = failing  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await d.jobs.redrive("q", "again", 10, every)
 
     play(main())
