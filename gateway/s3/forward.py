@@ -20,6 +20,8 @@ _NOT_FORWARDED = frozenset(
     x-amz-decoded-content-length x-amz-security-token x-amz-trailer
     """.split()
 )
+# What S3 reads is the whole way's: a signature covers it, and none the Connection that may name it.
+_END_TO_END = ("x-amz-", "if-", "content-", "range", "cache-control", "expires")
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
 _SIGNING_PARAMETERS = frozenset(
     """
@@ -39,7 +41,8 @@ def forwarded_headers(
     S3 reads them; `aws-chunked` leaves Content-Encoding with the framing that it names."""
     headers = head.headers
     if "connection" in headers:
-        without |= {n.strip().lower() for v in headers.all("connection") for n in v.split(",")}
+        named = [n.strip().lower() for v in headers.all("connection") for n in v.split(",")]
+        without |= {name for name in named if not name.startswith(_END_TO_END)}
     passing = compress(headers.pairs, _passing(headers.names, keep_md5, without))
     joined: dict[str, str] = {}
     if headers.repeats:

@@ -77,6 +77,14 @@ def test_named_by_connection() -> None:
     assert forwarded(*fields) == [("x-c", "3")]
 
 
+@pytest.mark.parametrize(
+    "name", ["x-amz-copy-source", "if-none-match", "content-type", "range", "cache-control", "expires"]
+)
+def test_connection_takes_nothing_away_that_s3_reads(name: str) -> None:
+    """No signature covers it: a copy would become an empty object, and a condition be lost."""
+    assert forwarded((name, "1"), ("connection", f"close, {name.title()}")) == [(name, "1")]
+
+
 def test_doubles_are_joined() -> None:
     """Fields of one name become one, joined by a comma, at the place of the first."""
     fields = [("x-amz-meta-a", "1"), ("x-amz-meta-b", "2"), ("x-amz-meta-a", "3")]

@@ -145,6 +145,16 @@ async def test_an_unsigned_fence_header_is_refused(rig: Rig, header: str) -> Non
     await assert_nothing_happened(rig, answer, "NotSigned")
 
 
+async def test_nobody_on_the_way_can_take_a_signed_header_away(rig: Rig) -> None:
+    """A copy whose source an unsigned Connection names is a copy all the same, and no object without bytes."""
+    await rig.put("source", b"x", 34)
+    source = [("X-Fencing-Token", "34"), ("x-amz-copy-source", "/b/source")]
+    await rig.ask("PUT", "/b/copy", source, b"", unsigned=[("connection", "x-amz-copy-source")])
+    copy = rig.stored("copy")
+    assert copy is not None
+    assert copy.data == b"x"
+
+
 async def test_an_unsigned_duplicate_of_a_signed_token_is_refused(rig: Rig) -> None:
     """A second, unsigned field of a signed name breaks the signature."""
     answer = await rig.ask(
