@@ -32,6 +32,7 @@ from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.backup import write_backup
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import (
+    Run,
     begin_run,
     connect_reader,
     connect_writer,
@@ -81,22 +82,27 @@ class SqliteStore:
     async def start(self, rules_digest: str) -> Start:
         """See Store. Makes what is missing; never replaces a file that it cannot read."""
         try:
-            await asyncio.to_thread(make_directory, self._path.parent)
-            await asyncio.to_thread(self._lock.acquire)
-            self._connections.callback(self._lock.release)
-            await asyncio.to_thread(make_file, self._path)
-            connection = await connect_writer(self._path)
-            self._connections.push_async_callback(connection.close)
-            run = await begin_run(connection, rules_digest)
-            reader = await connect_reader(self._path)
-            self._connections.push_async_callback(reader.close)
-        except (sqlite3.Error, OSError) as error:
+            run = await self._open(rules_digest)
+            await self.jobs.start()
+        except BaseException as error:
+            self._open_reader = self._open_writer = None
             await self._connections.aclose()
-            raise unavailable(error) from error
-        except BaseException:
-            await self._connections.aclose()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise unavailable(error) from error
             raise
-        self._open_reader = reader
+        return run.start
+
+    async def _open(self, rules_digest: str) -> Run:
+        """What has been opened when this fails, is in `_connections`."""
+        await asyncio.to_thread(make_directory, self._path.parent)
+        await asyncio.to_thread(self._lock.acquire)
+        self._connections.callback(self._lock.release)
+        await asyncio.to_thread(make_file, self._path)
+        connection = await connect_writer(self._path)
+        self._connections.push_async_callback(connection.close)
+        run = await begin_run(connection, rules_digest)
+        self._open_reader = await connect_reader(self._path)
+        self._connections.push_async_callback(self._open_reader.close)
         self._open_writer = Writer(
             connection,
             self._fences,
@@ -106,8 +112,7 @@ class SqliteStore:
             clock=self._clock,
         )
         self._authority = run.authority
-        await self.jobs.start()
-        return run.start
+        return run
 
     async def stop(self, *, clean: bool) -> None:
         """See Store. Closes and unlocks in any case; StoreUnavailable if something could not be written."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.sqlite import SqliteStore
+from gateway.stores.sqlite import SqliteStore, job_statements
 from gateway.stores.sqlite import store as store_module
 from gateway.stores.values import Event, EventKind
 from tests.stores.sqlite.wal import frames
@@ -96,3 +96,17 @@ async def test_serials_go_on_after_a_restart(path: Path) -> None:
         serials.append((await store.events("job", None, 1))[0].serial)
         await store.stop(clean=True)
     assert serials[0] < serials[1]
+
+
+async def test_a_start_that_fails_at_its_end_keeps_nothing_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the jobs cannot be read, the database is free for another try."""
+    store = SqliteStore(path)
+    with monkeypatch.context() as broken:
+        broken.setattr(job_statements, "HIGHEST_SERIAL", "SELECT nothing")
+        with pytest.raises(StoreUnavailable, match="nothing"):
+            await store.start("rules")
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.fence("job")
+    again = SqliteStore(path)
+    await again.start("rules")
+    await again.stop(clean=True)
