@@ -63,14 +63,14 @@ class Calls:
         body: Json = {"holder": holder, "ttl_s": ttl_s, "wait_s": wait_s}
         sent_at = self._clock.monotonic()
         answer = await self._repeatable(lease_path(key), body, repeat_key, wait_s)
-        return Grant.of(answer, sent_at)
+        return self._read(answer, lambda told: Grant.of(told, sent_at))
 
     async def renew(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the lease now lasts."""
         answer = await self.transport.json(
             "POST", lease_path(key) + "/renew", {"token": said(token)}, timeout_s=timeout_s
         )
-        return float(answer["expires_in_s"])
+        return self._read(answer, _time_left)
 
     async def release(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
         """Give a lease back."""
@@ -86,7 +86,7 @@ class Calls:
         if payload is not None:
             body["payload"] = as_json(payload)
         body |= {name: value for name, value in (("priority", priority), ("delay_s", delay_s)) if value is not None}
-        return JobRecord.of(await self._repeatable(f"{queue_path(queue)}/jobs", body, repeat_key))
+        return self._read(await self._repeatable(f"{queue_path(queue)}/jobs", body, repeat_key), JobRecord.of)
 
     async def receive(
         self, queue: str, holder: str, visibility_s: float | None, wait_s: float, max_jobs: int, repeat_key: str
@@ -98,14 +98,14 @@ class Calls:
             body["visibility_s"] = visibility_s
         sent_at = self._clock.monotonic()
         answer = await self._repeatable(f"{queue_path(queue)}/receive", body, repeat_key, wait_s)
-        return [Grant.of(job, sent_at) for job in answer["jobs"]]
+        return self._read(answer, lambda told: [Grant.of(job, sent_at) for job in told["jobs"]])
 
     async def extend(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> float:
         """For how long the delivery now lasts."""
         answer = await self.transport.json(
             "POST", f"{job_path(key)}/extend", {"token": said(token)}, timeout_s=timeout_s
         )
-        return float(answer["expires_in_s"])
+        return self._read(answer, _time_left)
 
     async def give_back(self, key: str, token: int, timeout_s: float = TIMEOUT_S) -> None:
         """The job is to be delivered again, at once."""
@@ -125,10 +125,10 @@ class Calls:
             body["result"] = as_json(result)
         if outputs:
             body["outputs"] = [output_of(name) for name in outputs]
-        return JobRecord.of(await self.transport.json("POST", f"{job_path(key)}/complete", body))
+        return self._read(await self.transport.json("POST", f"{job_path(key)}/complete", body), JobRecord.of)
 
     async def job(self, key: str) -> JobRecord:
-        return JobRecord.of(await self.transport.json("GET", job_path(key)))
+        return self._read(await self.transport.json("GET", job_path(key)), JobRecord.of)
 
     async def check(self, key: str, token: int) -> None:
         """Whether the token may have an effect outside S3 at this moment."""
@@ -137,6 +137,17 @@ class Calls:
     async def _repeatable(self, target: str, body: Json, repeat_key: str, wait_s: float = 0.0) -> Json:
         headers = {"Idempotency-Key": repeat_key}
         return await self.transport.json("POST", target, body, timeout_s=TIMEOUT_S + wait_s, headers=headers)
+
+    def _read(self, answer: Json, of: Callable[[Json], T]) -> T:
+        """Raises `Unreachable` for JSON of somebody else."""
+        try:
+            return of(answer)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise self.transport.no_gateway() from None
+
+
+def _time_left(answer: Json) -> float:
+    return float(answer["expires_in_s"])
 
 
 def said(token: int) -> str:

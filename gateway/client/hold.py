@@ -74,6 +74,7 @@ class Hold(ABC):
             raise
         self._held = held
         self._heartbeat = asyncio.create_task(beat(held, lambda bound_s: self._renew(held.grant, bound_s), self._clock))
+        self._heartbeat.add_done_callback(self._unkept)
 
     async def _fresh(self, grant: Grant) -> Held:
         """Renewed at once where most of the term, as it is counted here, went by while the request waited. Raises
@@ -122,8 +123,7 @@ class Hold(ABC):
         if self._held is not None and not self.ended and not self._held.lost.is_set():
             with suppress(GatewayError):
                 await farewell()
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        self._stop_renewing()
 
     def _finish(self, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         self.not_ended_for = Unreachable(f"the call that was to end {self.held.grant.key!r} was cut short")
@@ -140,9 +140,18 @@ class Hold(ABC):
         finally:
             held.finishing = False
         self.ended, self.not_ended_for = True, None
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        self._stop_renewing()
         return answer
+
+    def _stop_renewing(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.remove_done_callback(self._unkept)
+            self._heartbeat.cancel()
+
+    def _unkept(self, _: asyncio.Task[None]) -> None:
+        """The heartbeat has ended, and not because its holder is done: who works under the lease is to know."""
+        key = self.held.grant.key
+        self.held.lose(LeaseLost(f"the lease of {key!r} is not renewed any more: has its client been closed?"))
 
 
 @dataclass(frozen=True, slots=True)

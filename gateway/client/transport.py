@@ -173,8 +173,12 @@ class Transport:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise Unreachable(f"what answers at {self.url} is not a gateway's control API")
+            raise self.no_gateway()
         return answer
+
+    def no_gateway(self) -> Unreachable:
+        """The error of an answer that none gives."""
+        return Unreachable(f"what answers at {self.url} is not a gateway's control API")
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -179,6 +179,24 @@ async def test_cancelled_again_while_it_is_given_back(gateway: Served, key: str)
         pass
 
 
+async def test_a_client_that_is_closed_keeps_no_lease(gateway: Served, key: str) -> None:
+    """Whoever still works under one is told at once that nobody renews it: his task is cancelled."""
+    client = GatewayClient(gateway.url)
+    entered = asyncio.Event()
+
+    async def work() -> None:
+        async with client.lease(key, ttl_s=TTL_S):
+            entered.set()
+            await asyncio.sleep(BOUND_S)
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    await client.close()
+    with pytest.raises(RuntimeError, match="closed") as raised:
+        await task
+    assert isinstance(raised.value.__context__, asyncio.CancelledError)
+
+
 async def test_what_the_body_raises_comes_out_and_gives_the_lease_back(gateway: Served, key: str) -> None:
     """An error is nobody's loss of the lease."""
     async with GatewayClient(gateway.url) as client:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from gateway.client import LeaseHeld, Refused, SyncGatewayClient, Unreachable
+from gateway.client.calls import Calls
 from gateway.client.errors import Json
 from gateway.client.transport import checked_api_token, checked_url
 from tests.scripted import saying
@@ -84,6 +86,28 @@ def test_who_is_no_gateway(data: bytes) -> None:
     with answering(data) as client, pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+") as error:
         asked(client)
     assert type(error.value) is Unreachable
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda calls: calls.acquire("k", "h", 1.0, 0.0, "once"),
+        lambda calls: calls.renew("k", 1),
+        lambda calls: calls.submit("q", "k", None, None, None, "once"),
+        lambda calls: calls.receive("q", "h", None, 0.0, 1, "once"),
+        lambda calls: calls.extend("k", 1),
+        lambda calls: calls.complete("k", 1, None, ()),
+        lambda calls: calls.job("k"),
+    ],
+)
+@pytest.mark.parametrize("said", [b"{}", b'{"jobs":[{"token":"x"}],"expires_in_s":null,"token":"x","completion":7}'])
+def test_json_of_somebody_else(call: Callable[[Calls], Coroutine[Any, Any, object]], said: bytes) -> None:
+    """Another service has got the address since: nobody knows what was done, for every call."""
+    with (
+        answering(answer("200 OK", said)) as client,
+        pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+ is not a gateway"),
+    ):
+        client.engine.background.call(call(client.engine.calls))
 
 
 @pytest.mark.parametrize(
