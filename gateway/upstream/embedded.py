@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import json
 import os
-import secrets
-import socket
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
@@ -31,12 +28,10 @@ import structlog
 from gateway.credentials_file import new_credentials, write_private
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import tied_exec
+from gateway.upstream.embedded_ports import Ports
 
 LOG_LIMIT_BYTES = 4 * 1024 * 1024
 """A log longer than this is set aside (as `seaweedfs.log.1`) at the next start."""
-LOWEST_PORT, HIGHEST_PORT = 11000, 22000
-"""With their gRPC twins (+ 10000) below Linux's ephemeral ports, which outgoing connections take."""
-GRPC_OFFSET = 10000
 POLL_S = 0.05
 REGISTRATION_S = 2.5
 """By then the master knows the volume server, or the latter came before the first election was over and asks
@@ -50,35 +45,6 @@ _log = structlog.get_logger(__name__)
 
 class EmbeddedStoreError(Exception):
     """The embedded store cannot run. The message says why and shows the end of its log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The four HTTP ports; each has a gRPC twin at + 10000."""
-
-    master: int
-    volume: int
-    filer: int
-    s3: int
-
-    @classmethod
-    def reserve(cls) -> Ports:
-        """Four ports that are free now, and their twins. Another process may still be quicker."""
-        found: set[int] = set()
-        while len(found) < 4:
-            port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
-            if _is_free(port) and _is_free(port + GRPC_OFFSET):
-                found.add(port)
-        return cls(*found)
-
-    def are_free(self) -> bool:
-        return all(_is_free(p) and _is_free(p + GRPC_OFFSET) for p in asdict(self).values())
-
-    def remove_sockets(self) -> None:
-        """Remove the sockets that SeaweedFS opens beside each gRPC port, always in /tmp, and leaves behind."""
-        for role, port in asdict(self).items():
-            path = Path(f"/tmp/seaweedfs-{role}-grpc-{port + GRPC_OFFSET}.sock")  # noqa: S108 - its choice
-            path.unlink(missing_ok=True)
 
 
 class EmbeddedStore:
@@ -416,15 +382,3 @@ async def _get(url: str) -> tuple[int, bytes]:
             return answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError):
         return 0, b""
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what lingers from the last run is no hindrance
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            return False
-    return True

@@ -22,7 +22,8 @@ from structlog.testing import capture_logs
 
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import embedded
-from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError, Ports
+from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError
+from gateway.upstream.embedded_ports import GRPC_OFFSET, Ports
 from tests.conftest import StoreServer, s3_client
 
 BODY = os.urandom(300_000)
@@ -94,7 +95,7 @@ async def test_acknowledged_data_and_credentials_outlive_a_stop(tmp_path: Path) 
     async with asyncio.timeout(20):
         await first.stop()
     assert not is_alive(pid)
-    assert not list(Path("/tmp").glob(f"seaweedfs-s3-grpc-{int(url[-5:]) + embedded.GRPC_OFFSET}.sock"))
+    assert not list(Path("/tmp").glob(f"seaweedfs-s3-grpc-{int(url[-5:]) + GRPC_OFFSET}.sock"))
     await first.stop()
     second = EmbeddedStore(tmp_path / "store")
     await second.start()
@@ -127,19 +128,19 @@ async def test_a_port_lost_to_a_quicker_process_is_replaced(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A port that is taken between the reservation and the start costs another attempt, not the start."""
-    real, calls = embedded.Ports.reserve, []
+    real, calls = Ports.reserve, []
     with socket.socket() as taker:
         taker.bind(("127.0.0.1", 0))
         taker.listen()
 
-        def reserve() -> embedded.Ports:
+        def reserve() -> Ports:
             calls.append(1)
             ports = real()
             if len(calls) > 1:
                 return ports
-            return embedded.Ports(ports.master, ports.volume, ports.filer, taker.getsockname()[1])
+            return Ports(ports.master, ports.volume, ports.filer, taker.getsockname()[1])
 
-        monkeypatch.setattr(embedded.Ports, "reserve", reserve)
+        monkeypatch.setattr(Ports, "reserve", reserve)
         await store.start()
     assert len(calls) == 2
     await asyncio.to_thread(fill, client_of(store), 1)
