@@ -287,10 +287,19 @@ def test_a_fault_in_the_environment_names_the_variable(name: str, fault: str) ->
     assert fault in str(raised.value)
 
 
-def test_a_fault_on_the_command_line_names_the_setting() -> None:
-    """So does one among the flags."""
-    with pytest.raises(ConfigError, match=r"^command line, s3\.listen: must be host:port"):
-        load(None, {}, {"s3.listen": "x"})
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("s3.listen", "must be host:port"),
+        ("s4.listen", "no such table; allowed are"),
+        ("rule.match", "must be an array of tables"),
+    ],
+)
+def test_a_fault_on_the_command_line_names_the_setting(file: Path, name: str, fault: str) -> None:
+    """So does one among the flags, and the file that says nothing of it is not blamed."""
+    file.write_text("[control]\n")
+    with pytest.raises(ConfigError, match=f"^command line, {name}: {fault}"):
+        load(file, {}, {name: "x"})
 
 
 def test_a_file_that_cannot_be_read(file: Path) -> None:

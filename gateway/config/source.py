@@ -94,13 +94,19 @@ class Sources:
 
     def where(self, place: Place) -> str:
         """The place in words: file and line, variable or flag, then table and key."""
-        if source := self._named.get(place[:2]):
+        if source := self._named.get(place[:2]) or self._who_named_table(place):
             return source
         if len(place) == 1 and (*place, 0) in self._lines:  # an array of tables, found fault with as a whole
             return f"{self._file}:{self._lines[(*place, 0)]}: [[{place[0]}]]"
         line = next((self._lines[p] for p in _prefixes(place) if p in self._lines), None)
         at = f"{self._file}:{line}: " if line else f"{self._file}: " if self._file else ""
         return at + _in_words(place)
+
+    def _who_named_table(self, place: Place) -> str | None:
+        """Who set a key in a table that the file does not have."""
+        if len(place) > 1 or place in self._lines or (*place, 0) in self._lines:
+            return None
+        return next((source for named, source in self._named.items() if named[:1] == place), None)
 
 
 def lines_of(text: str) -> dict[Place, int]:
