@@ -182,7 +182,8 @@ def test_a_completion_that_is_overtaken_while_it_waits_is_told_at_once() -> None
     run(main())
 
 
-def test_a_completion_whose_lease_is_overtaken_while_its_output_is_looked_at_is_refused() -> None:
+@pytest.mark.parametrize("when", ["looked", "ended"])
+def test_a_completion_whose_lease_is_overtaken_meanwhile_is_refused(when: str) -> None:
     """R3: nothing is recorded for a token that holds the key no more."""
 
     async def main() -> None:
@@ -190,13 +191,14 @@ def test_a_completion_whose_lease_is_overtaken_while_its_output_is_looked_at_is_
         completions = Completions(d.fences, d.leases, d.jobs, d.rig.upstream, d.rig.rules)
         lease = await d.leases.acquire(J, "A", 30)
         await d.rig.put(lease.token, b"A")
-        read = d.rig.upstream.read
+        owner, name = (d.rig.upstream, "read") if when == "looked" else (d.leases, "end")
+        call = getattr(owner, name)
 
-        async def overtaken(request: UpstreamRequest, body: bytes = b"") -> Any:
+        async def overtaken(*given: Any) -> Any:
             await d.fences.found(J, Token(9), "on an object")
-            return await read(request, body)
+            return await call(*given)
 
-        d.rig.upstream.read = overtaken  # type: ignore[method-assign]
+        setattr(owner, name, overtaken)
         error = await refusal(completions.complete(J, lease.token, outputs=[Output(BUCKET, JOB)]))
         assert (error.reason, error.floor) == (Reason.STALE_TOKEN, 9)
         assert (await d.store.fence(J)).completed_token == 0

@@ -341,3 +341,24 @@ def test_a_settled_copy_leaves_no_mark() -> None:
         assert await r.store.open_uploads(None, 10) == []
 
     run(main())
+
+
+def test_a_copy_of_an_earlier_run_leaves_no_mark_once_it_can_land_no_more() -> None:
+    """R5: the next unclean start waits no longer for it."""
+
+    async def main() -> None:
+        r = await rig(capabilities=DEAF)
+        await r.put(33, b"A")
+        r.upstream.faults = [Fault.LOST_LATE]
+        await refusal(r.copy(7, "renders/k/copy"))
+        await r.store.stop(clean=False)
+        for live in r.fences.gates:  # nothing of that run goes on
+            for passage in live.passages.values():
+                passage.on_settled = None
+        r = await rig(capabilities=DEAF, store=r.store, upstream=r.upstream)
+        await asyncio.sleep(290)
+        assert len(await r.store.open_uploads(None, 10)) == 1
+        await asyncio.sleep(70)
+        assert await r.store.open_uploads(None, 10) == []
+
+    run(main())

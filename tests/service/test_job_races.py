@@ -42,6 +42,23 @@ def test_a_job_that_is_extended_too_slowly_comes_back() -> None:
     play(main())
 
 
+def test_a_job_that_is_extended_while_it_comes_back_goes_on() -> None:
+    """The store was about to take it from its holder, who has been heard of since: it runs, and is nobody else's."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        assert await d.received() == ("j", 1, 1)
+        answers_late(d.store.jobs, "lapse", before_s=5)
+        await at(32)
+        await d.jobs.extend(J, Token(1))
+        await at(40)
+        assert ((await d.job()).state, d.jobs.running) == (JobState.RUNNING, 1)
+        assert await d.receive() == []
+
+    play(main())
+
+
 def test_a_job_that_is_sealed_while_it_is_extended_comes_back() -> None:
     """The same where an operator takes it from its worker meanwhile."""
 
