@@ -12,7 +12,7 @@ import orjson
 
 from gateway.client.errors import Distrusted, Json, Unreachable
 from gateway.client.records import Grant, JobRecord
-from gateway.client.transport import TIMEOUT_S, Transport
+from gateway.client.transport import TIMEOUT_S, Transport, no_gateway
 from gateway.clock import Clock
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Calls:
         try:
             return of(answer)
         except (LookupError, TypeError, ValueError, AttributeError):
-            raise self.transport.no_gateway() from None
+            raise no_gateway(self.transport.url) from None
 
 
 def _time_left(answer: Json) -> float:

@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -173,12 +174,24 @@ class Transport:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self.no_gateway()
-        return answer
+            raise no_gateway(self.url)
+        return _Answer(self.url, answer)
 
-    def no_gateway(self) -> Unreachable:
-        """The error of an answer that none gives."""
-        return Unreachable(f"what answers at {self.url} is not a gateway's control API")
+
+class _Answer(Json):
+    """What a gateway has said. Whoever misses a member has not asked one: `Unreachable`, and no `KeyError`."""
+
+    def __init__(self, url: str, members: Json) -> None:
+        super().__init__(members)
+        self._url = url
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise no_gateway(self._url)
+
+
+def no_gateway(url: str) -> Unreachable:
+    """The error of an answer that no gateway gives."""
+    return Unreachable(f"what answers at {url} is not a gateway's control API")
 
 
 def _seconds(retry_after: str | None) -> float | None:

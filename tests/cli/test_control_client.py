@@ -179,6 +179,7 @@ def test_nobody_at_an_address_that_was_not_named() -> None:
     "answer",
     [
         b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
         b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno",
         b"HTTP/1.1 500 Oops\r\ncontent-length: 18\r\n\r\n" + b'{"detail": "broken"}'[:18],
