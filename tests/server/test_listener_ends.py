@@ -38,6 +38,27 @@ def test_a_stop_waits_no_longer_than_it_may_for_all_together() -> None:
     play(story, upstream)
 
 
+def test_a_stop_waits_for_who_still_takes_his_answer() -> None:
+    """And ends with the last of it."""
+
+    async def story(world: World) -> None:
+        slow, quick = (world.connect(takes=1) for _ in range(2))
+        for client, wire in (slow, quick):
+            wire.pauses_beyond = 1 << 16
+            client.data_received(signed("GET", "/b/k", now=NOW))
+        await quiet()
+        began = asyncio.get_running_loop().time()
+        stopping = asyncio.create_task(world.listener.shutdown(10))
+        for after_s, (_, wire) in ((1, quick), (3, slow)):
+            await asyncio.sleep(began + after_s - asyncio.get_running_loop().time())
+            assert (wire.closed, stopping.done()) == (False, False)
+            wire.take()
+        await stopping
+        assert asyncio.get_running_loop().time() == began + 3
+
+    play(story)
+
+
 def test_a_request_that_comes_with_the_end_of_a_body_keeps_no_stop() -> None:
     """A stop takes what is being received to its end, and what came with it; the connection then ends at once."""
 
