@@ -77,8 +77,9 @@ def refuse_reserved(headers: Headers) -> None:
 
 @lru_cache(maxsize=256)
 def _spoken(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a request's fields that speak to the fence, as often as they stand there."""
-    return tuple(name for name in names if name in SPOKEN or name.startswith(META))
+    """Those of a request's fields that speak to the fence, as often as they stand there. An underscore in metadata is a
+    hyphen to some stores."""
+    return tuple(name for name in names if name in SPOKEN or name.replace("_", "-").startswith(META))
 
 
 def _only(headers: Headers, names: list[str], reason: Reason) -> tuple[str, str] | None:

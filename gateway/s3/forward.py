@@ -22,6 +22,7 @@ _NOT_FORWARDED = frozenset(
 )
 # What S3 reads is the whole way's: a signature covers it, and none the Connection that may name it.
 _END_TO_END = ("x-amz-", "if-", "content-", "range", "cache-control", "expires")
+_METADATA = "x-amz-meta-"
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
 _SIGNING_PARAMETERS = frozenset(
     """
@@ -62,12 +63,18 @@ def forwarded_headers(
 
 @lru_cache(maxsize=256)
 def _passing(names: tuple[str, ...], keep_md5: bool, without: frozenset[str]) -> tuple[bool, ...]:
-    """Which of the fields go upstream."""
+    """Which of the fields go upstream. None with an underscore does but user metadata: servers that keep fields as CGI
+    and WSGI do take it for a hyphen, and would find a condition or a copy's source that nobody has looked at."""
     stay = _NOT_FORWARDED - {"content-md5"} if keep_md5 else _NOT_FORWARDED
     stay |= SPOKEN | without
     if "x-amz-trailer" in names:
         stay |= {"x-amz-sdk-checksum-algorithm"}  # it names a trailer; S3 refuses the one without the other
-    return tuple(name not in stay and not name.startswith((META, "x-forwarded-")) for name in names)
+    return tuple(
+        name not in stay
+        and not name.startswith((META, "x-forwarded-"))
+        and ("_" not in name or name.startswith(_METADATA))
+        for name in names
+    )
 
 
 def forwarded_query(head: RequestHead) -> str:

@@ -91,7 +91,16 @@ def test_unsigned_beside_signed() -> None:
     assert error.argument == ("x-fencing-key", "j")
 
 
-@pytest.mark.parametrize("name", [META_NONCE, "x-amz-meta-fencing-", "x-amz-meta-fencing-other"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        META_NONCE,
+        "x-amz-meta-fencing-",
+        "x-amz-meta-fencing-other",
+        "x-amz-meta-fencing_token",
+        "x-amz_meta_fencing-key",
+    ],
+)
 def test_the_gateways_metadata(name: str) -> None:
     """A client may not write the gateway's own metadata, signed or not."""
     for signed in (None, frozenset({name})):

@@ -71,6 +71,12 @@ def test_not_forwarded(name: str) -> None:
     assert forwarded(("a", "1"), (name, "x"), ("b", "2")) == [("a", "1"), ("b", "2")]
 
 
+@pytest.mark.parametrize("name", ["x_amz_copy_source", "x-amz_copy-source", "if_none_match", "content_type", "_"])
+def test_what_some_stores_take_for_another_name_stays_here(name: str) -> None:
+    """An underscore is a hyphen to them; user metadata alone may have one, as SDKs write it."""
+    assert forwarded(("x-amz-meta-my_note", "1"), (name, "x")) == [("x-amz-meta-my_note", "1")]
+
+
 def test_named_by_connection() -> None:
     """Fields that Connection names belong to the hop (RFC 9110, 7.6.1), in any letter case and in several fields."""
     fields = [("connection", "close, X-Hop"), ("x-hop", "1"), ("connection", "x-other"), ("x-other", "2"), ("x-c", "3")]
