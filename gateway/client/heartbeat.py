@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from gateway.client.calls import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from gateway.client.errors import JobCompleted, LeaseLost, Refused, StaleToken, Unreachable
 from gateway.client.held import RENEWALS_IN_TERM, Held
 from gateway.clock import Clock
@@ -13,7 +14,6 @@ LONGEST_NAP_S = 1.0
 """A timer stands still while the machine sleeps; the lease's clock does not."""
 NEVER_GRANTED = "TokenNotIssued"
 """The gateway has another database: whatever holds there, this lease does not."""
-FIRST_PAUSE_S = 0.1
 LEAST_ATTEMPT_S = 1.0
 
 
@@ -47,7 +47,7 @@ async def beat(held: Held, renew: Callable[[float], Awaitable[float]], clock: Cl
         except Unreachable as error:
             held.last_failure = error
             wait_s = max(pause_s, error.retry_after_s or 0)
-            pause_s = min(2 * pause_s, held.term_s / RENEWALS_IN_TERM)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         except Refused as error:
             if error.reason == NEVER_GRANTED and not held.finishing:
                 held.lose(LeaseLost(str(error), error.problem))

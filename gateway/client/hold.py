@@ -106,9 +106,13 @@ class Hold(ABC):
         return self._finish(lambda: self._give_back(grant))
 
     def fail(self, error: str, *, retry: bool, delay_s: float | None) -> Coroutine[Any, Any, None]:
-        """Tell that the attempt has failed. Raises `Refused`, `Unreachable`."""
-        grant = self.held.grant
-        return self._finish(lambda: self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s))
+        """Tell that the attempt has failed; repeated until the deadline. Raises `Refused`, `Unreachable`."""
+        held, grant = self.held, self.held.grant
+
+        async def attempt() -> None:
+            await self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s)
+
+        return self._finish(lambda: patiently(attempt, lambda: held.deadline, self._clock))
 
     async def abandon(self) -> None:
         """Who was to have it went away while it was being obtained: if it has been, others are to have it. Raises

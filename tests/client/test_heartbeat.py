@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -94,6 +95,13 @@ def test_everything_else_is_borne_until_the_deadline(error: Exception) -> None:
     assert after_s == pytest.approx(TTL_S - 0.02 * TTL_S)
     assert len(asked) > 1
     assert str(error) in str(held.error)
+
+
+def test_no_pause_between_two_attempts_is_long() -> None:
+    """Who ends a program before the deadline, as `run` does by its grace, has less time for a restart than the lease
+    lasts."""
+    _, _, asked = lost_after(failing(Unreachable("down")))
+    assert max(later - earlier for earlier, later in pairwise(asked)) <= 2
 
 
 def test_a_gateway_that_is_there_again_costs_nothing() -> None:

@@ -209,6 +209,16 @@ async def test_a_failure_may_be_final(gateway: Served, key: str, queue: str) -> 
         assert (record.state, record.error) == ("dead", "no such scene")
 
 
+async def test_a_failure_that_does_not_get_through_is_told_again(gateway: Served, key: str, queue: str) -> None:
+    """Cut off, as by a restart, it is recorded all the same, with what it says of other attempts."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        async with await taken(client, queue) as job:
+            gateway.harms.append((b"/fail", Harm.CUT_BEFORE))
+            await job.fail("no such scene", retry=False)
+        assert ((await client.job(key)).state, gateway.harms) == ("dead", [])
+
+
 async def test_a_cancelled_worker_gives_its_job_back(gateway: Served, key: str, queue: str) -> None:
     """Cancelled from outside, nothing has been wrong with the job: it is delivered again at once, and no attempt
     counts."""
