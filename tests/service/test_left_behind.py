@@ -212,7 +212,11 @@ async def _deleted_in_a_batch(one: Rig, _: Counting) -> None:
     await delete(one, (JOB, 34))
 
 
-@pytest.mark.parametrize("use", [_refused, _left, _stale_in_a_batch, _left_in_a_batch, _deleted_in_a_batch])
+async def _looked_at(one: Rig, _: Counting) -> None:
+    assert await one.writes.records.look_at(BUCKET) == ""
+
+
+@pytest.mark.parametrize("use", [_refused, _left, _stale_in_a_batch, _left_in_a_batch, _deleted_in_a_batch, _looked_at])
 def test_no_use_keeps_a_bucket_looked_at(use: Callable[[Rig, Counting], Awaitable[None]]) -> None:
     """However a write ended, its bucket's record is looked at no more soon after it."""
 
