@@ -168,7 +168,7 @@ def _refuse_no_version(text: str | None) -> None:
 def _refuse_form(head: RequestHead, level: Level, names: Sequence[str]) -> None:
     """A form is a form whatever the query says: stores that know the subresource not take it for PostObject. The one
     other request with such a content type is an upload's creation, which names with it the type of the object."""
-    # Some stores look for the type anywhere in the field (SeaweedFS 4.48).
+    # SeaweedFS 4.48 looks for the type anywhere in the field, by a pattern that does without its last letter.
     if not any("multipart/form-dat" in value.lower() for value in head.headers.all("content-type")):
         return
     subresource = _subresource(head.method, level, names)
