@@ -10,13 +10,14 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
 import uvloop
 
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
-from gateway.cli.show import print_json
+from gateway.cli.show import json_text
 from gateway.config.settings import ControlSettings, S3Settings, Settings
 from gateway.config.values import split_listen
 from gateway.credentials_file import CredentialsFileError
@@ -68,9 +69,9 @@ async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
     if as_json:
-        print_json(_whereabouts(settings, gateway))
+        _say(json_text(_whereabouts(settings, gateway)))
     if not quiet:
-        click.echo(_welcome(settings, gateway))
+        _say(_welcome(settings, gateway))
     telling = asyncio.create_task(_tell_refused(gateway, quiet=quiet))
     await told_to_stop.wait()
     telling.cancel()
@@ -78,17 +79,23 @@ async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop_waiting)
     if not quiet:
-        click.echo("Draining; once more to stop at once.")
+        _say("Draining; once more to stop at once.")
     await stopping
+
+
+def _say(text: str) -> None:
+    """On standard output. Where it goes to may be full, or gone: the gateway lives, and stops as it should, without."""
+    with suppress(OSError):
+        click.echo(text)
 
 
 async def _tell_refused(gateway: Gateway, *, quiet: bool) -> None:
     """Say what has to be rebuilt before anything fenced is served; the log says it, too."""
     refused = await gateway.refused_buckets()
     if refused and not quiet:
-        click.echo("\nNothing fenced is served in:")
+        _say("\nNothing fenced is served in:")
         for bucket, why in refused.items():
-            click.echo(f"  {bucket}: {why}\n    {remedy(bucket)}")
+            _say(f"  {bucket}: {why}\n    {remedy(bucket)}")
 
 
 def _open_files(settings: Settings) -> dict[str, int]:

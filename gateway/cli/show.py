@@ -11,7 +11,12 @@ import click
 
 def print_json(value: object) -> None:
     """One JSON document, indented."""
-    click.echo(_json(value, indent=2))
+    click.echo(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """The same, to be printed."""
+    return _json(value, indent=2)
 
 
 def json_line(value: object) -> str:

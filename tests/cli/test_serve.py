@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -192,6 +194,41 @@ def test_programs_are_told_in_json(tmp_path: Path) -> None:
     assert told.keys() == {"s3_endpoint", "control_api", "region", "access_key_id", "secret_access_key"}
     assert (told["access_key_id"], told["secret_access_key"]) == (pair.access_key, pair.secret_key)
     assert urlsplit(told["s3_endpoint"]).port != urlsplit(told["control_api"]).port
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["a full disk", "a reader that has gone"])
+@pytest.mark.parametrize("how", [(), ("--json",)], ids=["for people", "for programs"])
+def test_nobody_need_take_what_it_prints(how: tuple[str, ...], gone: bool, tmp_path: Path) -> None:
+    """Standard output that takes nothing keeps the gateway neither from serving nor from stopping as it should."""
+    given = ["s3.listen=127.0.0.1:0", "control.listen=127.0.0.1:0", "upstream.url=http://127.0.0.1:9"]
+    given.append(f"store.url=sqlite:{tmp_path}/gateway.db")
+    sets = [word for one in given for word in ("--set", one)]
+    reader, output = os.pipe()
+    os.close(reader)
+    with (
+        os.fdopen(output, "wb") as pipe,
+        open("/dev/full", "wb") as full,
+        subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", *how, *sets],
+            env=environment(),
+            stdout=pipe if gone else full,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        bound = threading.Timer(BOUND_S, process.kill)
+        bound.start()
+        assert process.stderr is not None
+        # The first look comes after what is printed at the start, and finds no store.
+        for line in process.stderr:
+            if "upstream-unusable" in line:
+                break
+        process.terminate()
+        log = process.stderr.readlines()
+        assert process.wait(BOUND_S) == 0, log
+        bound.cancel()
+    last = json.loads(log[-1])
+    assert (last["event"], last["clean"]) == ("stopped", True)
 
 
 def test_the_version_is_told() -> None:
