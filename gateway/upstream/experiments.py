@@ -168,11 +168,16 @@ class Experiments:
 
     async def paths(self) -> Finding:
         """Whether keys that differ as text are different objects; else they are filed as paths."""
-        await self.write("path")
-        key = self.scratch.key("path").replace("/", "//")
-        seen = await self.scratch.send("HEAD", "path", raw_key=key)
+        differ = await self._differs("path", "/" + self.scratch.key("path"), "/a where a was written")
+        if not differ.holds:
+            return differ  # and no folder is made, which such a store would keep
+        return await self._differs("folder/path", self.scratch.key("folder//path"), "a//b where a/b was written")
+
+    async def _differs(self, name: str, raw_key: str, words: str) -> Finding:
+        await self.write(name)
+        seen = await self.scratch.send("HEAD", name, raw_key=raw_key)
         # Absent, or no name at all (rclone); any other error tells nothing.
-        return Finding(seen.status in (400, 404), f"{seen} to a//b where a/b was written")
+        return Finding(seen.status in (400, 404), f"{seen} to {words}")
 
     async def subresources(self) -> Finding:
         """Whether an operation that the store may not know leaves the object alone: some do the plain one instead."""

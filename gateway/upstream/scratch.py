@@ -1,7 +1,8 @@
 """Scratch objects: what a probe writes into a bucket, and takes away again however it ends.
 
-All of them lie under one name in `.fencing-gateway/`. Who is cancelled in mid-probe cuts no request that is under way,
-whose effect would then be unknown: it runs to its end, and then all is removed.
+All of their keys begin with `.fencing-gateway.probe-`, and not with a folder, which SeaweedFS 4.48 would keep when it
+is empty, and show in lists. Who is cancelled in mid-probe cuts no request that is under way, whose effect would then be
+unknown: it runs to its end, and then all is removed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gateway.upstream.base import (
     UpstreamResponse,
 )
 
-SCRATCH_PREFIX = ".fencing-gateway/probe-"
+SCRATCH_PREFIX = ".fencing-gateway.probe-"
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 1 << 20
 REMOVE_TRIES = 3

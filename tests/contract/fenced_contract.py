@@ -10,6 +10,7 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.core.errors import Reason
+from gateway.core.names import RECORD_KEY
 from gateway.upstream.base import Upstream, UpstreamRequest
 from gateway.upstream.examination import Report
 from gateway.upstream.probe import Prober
@@ -116,4 +117,4 @@ async def put(rig: Rig, bucket: str, key: str, body: bytes, token: int | None = 
 
 
 def of_the_probe(request: UpstreamRequest) -> bool:
-    return request.raw_key.startswith(SCRATCH_PREFIX.partition("/")[0])
+    return request.raw_key.startswith((SCRATCH_PREFIX, RECORD_KEY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,7 @@ ALL = replace(NONE, conditional_put=True, conditional_copy=True, conditional_del
 
 def scratch_of(request: UpstreamRequest) -> str:
     """The probe to which the object of a request belongs."""
-    return request.raw_key.rpartition("-")[0].replace("//", "/")
+    return request.raw_key.rpartition("-")[0].removeprefix("/")
 
 
 async def probed(store: MemoryUpstream) -> Capabilities:
@@ -185,13 +186,17 @@ def test_nothing_is_concluded_from_a_busy_moment() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(("status", "files_paths"), [(400, False), (403, True), (500, True)])
-def test_what_is_answered_by_an_error_is_not_believed_to_be_kept_apart(status: int, files_paths: bool) -> None:
-    """Only that `a//b` is absent, or no name at all (rclone), tells that it is not `a/b`."""
+@pytest.mark.parametrize("spelling", ["^/", "[^/]//"])
+@pytest.mark.parametrize(("status", "files_paths"), [(200, True), (400, False), (403, True), (500, True)])
+def test_what_is_answered_by_an_error_is_not_believed_to_be_kept_apart(
+    spelling: str, status: int, files_paths: bool
+) -> None:
+    """Only that `/a` and `a//b` are absent, or no names at all (rclone), tells that they are not `a` and `a/b`."""
 
     class Failing(Store):
         def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
-            return MemoryResponse(status, [], b"") if "//" in request.raw_key else super().apply(request, body)
+            odd = re.search(spelling, request.raw_key)
+            return MemoryResponse(status, [], b"") if odd else super().apply(request, body)
 
     assert run(probed(Failing())) == replace(ALL, files_paths=files_paths)
 
