@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ OWN_FILES = 128
 def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
     files of TLS, and the keys of session tokens, again."""
+    _open_standard_streams()
     settings = settings_of(config, assignments, file_faults, as_json=as_json)
     configure_logging(settings.server.log_level)
     try:
@@ -58,11 +60,16 @@ async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
+    on_terminal, hung_up = os.isatty(0), asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     too_few = _open_files(settings)
     gateway = await start_gateway(settings)
     if too_few:
         gateway.telemetry.warning("few-files", **too_few)
-    loop.add_signal_handler(signal.SIGHUP, _hang_up(gateway))
+    reload = _hang_up(gateway, on_terminal=on_terminal)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    if hung_up.is_set():  # while it was starting: what it read then may have been replaced since
+        reload()
     gc.collect()
     # What is there now stays, and each request leaves hundreds of objects that die by their counts: looking for cycles
     # as often as Python does by default costs a twentieth of a small PUT.
@@ -81,6 +88,16 @@ async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     if not quiet:
         _say("Draining; once more to stop at once.")
     await stopping
+
+
+def _open_standard_streams() -> None:
+    """Standard streams that whoever started this has closed lead to /dev/null. Else the first connections would be
+    taken for them: libuv ends the process that closes one, and what is printed would go to a client."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as long as the process
 
 
 def _say(text: str) -> None:
@@ -106,10 +123,9 @@ def _open_files(settings: Settings) -> dict[str, int]:
     return {"limit": limit, "needed": needed} if limit != resource.RLIM_INFINITY and limit < needed else {}
 
 
-def _hang_up(gateway: Gateway) -> Callable[[], None]:
+def _hang_up(gateway: Gateway, *, on_terminal: bool) -> Callable[[], None]:
     """What SIGHUP does: files are read again. But where the terminal has gone that the gateway was started on, the
     signal means what it always did."""
-    on_terminal = os.isatty(0)
 
     def reload() -> None:
         if on_terminal and not os.isatty(0):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -229,6 +231,47 @@ def test_nobody_need_take_what_it_prints(how: tuple[str, ...], gone: bool, tmp_p
         bound.cancel()
     last = json.loads(log[-1])
     assert (last["event"], last["clean"]) == ("stopped", True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_standard_streams_are_no_connections(closed: str, store_server: StoreServer, tmp_path: Path) -> None:
+    """Whoever starts the gateway without one of its standard streams has it serve and stop as with them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        control = f"127.0.0.1:{free.getsockname()[1]}"
+    given = ["s3.listen=127.0.0.1:0", f"control.listen={control}", f"store.url=sqlite:{tmp_path}/gateway.db"]
+    sets = [word for one in given for word in ("--set", one)]
+    with subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "gateway", "serve", *sets],
+        env=environment(**before(store_server)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        bound = threading.Timer(BOUND_S, process.kill)
+        bound.start()
+        while command("healthcheck", FENCING_GATEWAY_URL=f"http://{control}").exit_code:
+            assert process.poll() is None, process.returncode
+        process.terminate()
+        assert process.wait(BOUND_S) == 0
+        bound.cancel()
+
+
+def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
+    """A reload that comes while the gateway still waits for its store is made up for when it has started."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with (store / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        gateway = GatewayProcess(tmp_path)
+        process = gateway._serve()
+        while "waiting for an earlier embedded store" not in gateway.log():
+            assert process.poll() is None, gateway.log()
+        process.send_signal(signal.SIGHUP)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        gateway.process = process
+        gateway.wait_for("Control API")
+        assert gateway.stop() == 0
+    assert gateway.log().count('"event":"session-keys-loaded"') == 2
 
 
 def test_the_version_is_told() -> None:
