@@ -12,7 +12,7 @@ from gateway.service.heads import Heads
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate
 from gateway.service.refusals import condition_failed, unavailable
-from gateway.service.sending import keeps_versions
+from gateway.service.sending import versioning
 from gateway.service.values import Result, Write
 from gateway.upstream.base import Capabilities, CapabilitySource, Upstream
 
@@ -94,7 +94,7 @@ class Conditions:
             streams = write.streams(self._small_body_bytes)
             if entry.state is None and (streams or not (honoured or write.ruled)):
                 await self._heads.look(write, live, entry)
-        if entry.folder and entry.state is ABSENT:
+        if entry.refuses_itself and entry.state is not None and (entry.state is ABSENT or entry.state.versioned):
             admitted.honoured = honoured = False
         return admitted.on(entry.state) if honoured else admitted
 
@@ -109,7 +109,11 @@ class Conditions:
 
     async def in_plain_bucket(self, write: Write) -> bool:
         """Whether the bucket exists and keeps no versions."""
-        return await keeps_versions(self._upstream, write.bucket) is False
+        return await versioning(self._upstream, write.bucket) == ""
+
+    async def in_suspended_bucket(self, write: Write) -> bool:
+        """Whether the bucket has kept versions, and keeps none now."""
+        return await versioning(self._upstream, write.bucket) == "Suspended"
 
     async def _check_own(self, write: Write, live: LiveGate, entry: ObjectEntry, own: frozenset[str]) -> None:
         """The client's own conditions keep S3's meaning; the head is still judged first. Raises S3's own answers."""

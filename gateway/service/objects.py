@@ -16,15 +16,26 @@ from gateway.core.write import ObjectState
 class ObjectEntry:
     """One object. Pinned while somebody works on it; otherwise it may be forgotten."""
 
-    __slots__ = ("_changed", "_unsettled", "bucket", "folder", "key", "owner", "owning", "pins", "state", "turn")
+    __slots__ = (
+        "_changed",
+        "_unsettled",
+        "bucket",
+        "key",
+        "owner",
+        "owning",
+        "pins",
+        "refuses_itself",
+        "state",
+        "turn",
+    )
 
     def __init__(self, bucket: str, key: str) -> None:
         self.bucket = bucket
         self.key = key
         self.state: ObjectState | None = None
-        self.folder = False
-        """The store finds no object to a HEAD and one to a demand of absence: its path is a folder's. Believed until
-        the object has been written."""
+        self.refuses_itself = False
+        """The store refuses, as a PUT's condition, the very state that it shows: its path is a folder's, or versions
+        are kept no longer. Believed until the object has been written."""
         self.turn = asyncio.Lock()
         """Bodies at hand go one after another, from commit point to answer."""
         self.owner: FencingKey | None = None

@@ -223,8 +223,9 @@ async def code_of_get(upstream: Upstream, head: UpstreamRequest) -> str | None:
         response.close()
 
 
-async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:
-    """Whether a bucket keeps versions; None where it does not exist or does not say. Raises `TryAgain`."""
+async def versioning(upstream: Upstream, bucket: str) -> str | None:
+    """`Enabled` or `Suspended`, empty for a bucket that has never kept versions; None where it does not exist or does
+    not say. Raises `TryAgain`."""
     try:
         response = await upstream.read(UpstreamRequest("GET", bucket, "", "versioning", (), EMPTY_SHA256))
         body = await response.read(MAX_ANSWER_BYTES)
@@ -232,4 +233,4 @@ async def keeps_versions(upstream: Upstream, bucket: str) -> bool | None:
         raise unavailable(str(error)) from error
     if response.status != 200:
         return None
-    return find_text(body, "Status") is not None
+    return find_text(body, "Status") or ""

@@ -199,7 +199,7 @@ class Writes:
         else:
             passage.applied()
             admitted.entry.state = _state_after(admitted.write, admitted.entry, result, nonce)
-            admitted.entry.folder = False
+            admitted.entry.refuses_itself = False
 
     def _condition_failed(self, admitted: Admitted, result: Result) -> bool:
         """Whether the upstream refused because the object was not in the state last seen."""
@@ -228,10 +228,11 @@ class Writes:
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
         may_be_folder = state is ABSENT or (write.head.key or "").endswith("/")
-        if may_be_folder and admitted.condition == refuted and write.operation.name == "PutObject":
-            # SeaweedFS keeps a folder when its last object goes, and tells an ETag of it that it refuses itself. The
-            # gate orders (decision 0016).
-            entry.folder = (await self.capabilities.of_bucket(write.bucket)).files_paths
+        if admitted.condition == refuted and write.operation.name == "PutObject":
+            # SeaweedFS keeps a folder when its last object goes, and tells an ETag of it that it refuses itself; and of
+            # what it kept a version of, once it keeps none. The gate orders (decision 0016).
+            belied = may_be_folder or (state.versioned and await self.conditions.in_suspended_bucket(write))
+            entry.refuses_itself = belied and (await self.capabilities.of_bucket(write.bucket)).files_paths
         # An object that is absent does not tell whether its bucket keeps versions.
         if not at_hand or state.versioned or (state is ABSENT and not await self.conditions.in_plain_bucket(write)):
             raise state_moved(write)
@@ -239,7 +240,7 @@ class Writes:
         if write.operation.name == "DeleteObject" and state is ABSENT:
             return Result(204, [], b"")
         admitted.on(state)
-        if entry.folder and may_be_folder:
+        if entry.refuses_itself and may_be_folder:
             admitted.honoured, admitted.condition = False, None
         return None
 

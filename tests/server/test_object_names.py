@@ -136,6 +136,30 @@ async def test_folders_that_objects_have_made_can_be_made_under_a_token(rig: Rig
     assert (await rig.ask("PUT", f"/{bucket}/folder/", [token], b"")).status == 412
 
 
+@pytest.mark.parametrize("size_bytes", [1, 100_000], ids=["at hand", "streamed"])
+async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_token(
+    rig: Rig, store_server: StoreServer, size_bytes: int
+) -> None:
+    """A store that judges conditions by what it is about to replace (SeaweedFS) refuses the state that it shows, a
+    version of before: the SDK's second attempt gets through, and from then on conditions hold as ever."""
+
+    bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
+
+    async def keep_versions(status: str) -> None:
+        said = {"Status": status}
+        await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
+
+    async def put(token: int) -> int:
+        said = [("x-fencing-token", str(token))]
+        return (await rig.ask("PUT", f"/{bucket}/renders/{bucket}/frame", said, bytes(size_bytes))).status
+
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    await keep_versions("Enabled")
+    assert await put(34) == 200
+    await keep_versions("Suspended")
+    assert [await put(35), await put(35), await put(36), await put(35)] == [503, 200, 200, 412]
+
+
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
 async def test_parts_of_an_upload_are_reached_by_its_upload_alone(
     store_server: StoreServer, bucket: str, mode: Mode
