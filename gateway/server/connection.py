@@ -268,13 +268,9 @@ class Connection(asyncio.Protocol):
         self._fruitless_bytes = 0
         parser, fields, limits = self._parser, self._fields, self._listener.limits
         assert parser is not None
-        sizes = [*map(len, chain.from_iterable(fields))]
-        if len(self._target) > limits.max_header_field_bytes:
-            raise _bad_request(f"The request's target has more than {limits.max_header_field_bytes} bytes.")
-        if sum(sizes) > limits.max_header_bytes:
-            raise _head_too_large(limits.max_header_bytes)
-        if len(fields) > MAX_FIELDS or (sizes and max(sizes) > limits.max_header_field_bytes):
-            raise _field_too_large(limits.max_header_field_bytes)
+        size = len(self._target) + sum(map(len, chain.from_iterable(fields)))
+        if size > min(limits.max_header_bytes, limits.max_header_field_bytes) or len(fields) > MAX_FIELDS:
+            self._refuse_too_large(size - len(self._target))
         version = parser.get_http_version()
         headers = Headers.of_raw(fields)
         if version not in ("1.0", "1.1"):
@@ -292,6 +288,17 @@ class Connection(asyncio.Protocol):
         self._left = int(length)
         self._last = self._last or not keep_alive
         self._take(request)
+
+    def _refuse_too_large(self, size: int) -> None:
+        """Raises `S3Error` where target, fields (of `size` bytes) or one of them are more than may be."""
+        limits = self._listener.limits
+        if len(self._target) > limits.max_header_field_bytes:
+            raise _bad_request(f"The request's target has more than {limits.max_header_field_bytes} bytes.")
+        if size > limits.max_header_bytes:
+            raise _head_too_large(limits.max_header_bytes)
+        longest = max(map(len, chain.from_iterable(self._fields)), default=0)
+        if len(self._fields) > MAX_FIELDS or longest > limits.max_header_field_bytes:
+            raise _field_too_large(limits.max_header_field_bytes)
 
     def _received_body(self) -> None:
         if self._receiving is not None:

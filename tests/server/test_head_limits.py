@@ -17,7 +17,7 @@ HOST_FIELD = ("host", HOST)
 HOST_BYTES = len("host") + len(HOST)
 
 
-def refused(target: str, fields: Pairs) -> str:
+def refused(target: str, fields: Pairs, limits: Limits = LIMITS) -> str:
     """S3's code for a request that nobody has signed: AccessDenied for one whose head is borne."""
     codes: list[str] = []
 
@@ -28,7 +28,7 @@ def refused(target: str, fields: Pairs) -> str:
         codes.extend(code for _, _, code in world.outcome.answered)
         await asyncio.sleep(100)
 
-    play(story, limits=LIMITS)
+    play(story, limits=limits)
     (code,) = codes
     return code
 
@@ -38,6 +38,14 @@ def test_all_fields_together(more: int, code: str) -> None:
     """`max_header_bytes` counts names and values, and nothing between them."""
     left = LIMITS.max_header_bytes - HOST_BYTES - len("x-ax-bx-c") - 8000
     assert refused("/b/k", [HOST_FIELD, ("x-a", "a" * 4000), ("x-b", "b" * 4000), ("x-c", "c" * (left + more))]) == code
+
+
+@pytest.mark.parametrize(("more", "code"), [(0, "AccessDenied"), (1, "RequestHeaderSectionTooLarge")])
+def test_all_fields_together_where_one_may_have_more(more: int, code: str) -> None:
+    """The bound for all of them holds, also where it is lower than the one for each."""
+    limits = Limits(max_header_bytes=1000, max_header_field_bytes=4096)
+    left = limits.max_header_bytes - HOST_BYTES - len("x-a")
+    assert refused("/b/k", [HOST_FIELD, ("x-a", "a" * (left + more))], limits) == code
 
 
 @pytest.mark.parametrize(("more", "code"), [(0, "AccessDenied"), (1, "BadRequest")])
