@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,9 @@ BACKUP = "backup"
 """In a file that is a backup, and has not been started yet: when it was made."""
 _OLDEST_SQLITE = (3, 35, 0)
 """The first with RETURNING."""
+BUSY_TIMEOUT_S = 2.0
+"""So long the writer waits for another program that writes to the file: less than a check may take, which would blame
+the disk."""
 
 _PRAGMAS = (
     "journal_mode = WAL",
@@ -38,14 +43,20 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     """What to tell a person about `error`."""
     if isinstance(error, StoreUnavailable):
         return error
-    code = getattr(error, "sqlite_errorname", "")
+    code, number = getattr(error, "sqlite_errorname", ""), getattr(error, "errno", None)
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         advice = (
             "the database is damaged: keep the file, and put the latest backup in its place "
             "(docs/operating.md tells what that means for the floors)"
         )
-    elif code.startswith("SQLITE_FULL"):
-        advice = "the disk is full: make room, no restart is needed"
+    elif code.startswith("SQLITE_FULL") or number == errno.ENOSPC:
+        advice = "the disk is full: make room, and a gateway that runs goes on by itself"
+    elif code.startswith("SQLITE_BUSY"):
+        advice = "another program writes to the database: find it and end it, and a gateway that runs goes on by itself"
+    elif code.startswith("SQLITE_READONLY") or number in (errno.EROFS, errno.EACCES):
+        advice = (
+            "the database cannot be written: is its file system mounted read-only, or are its files another user's?"
+        )
     else:
         advice = "the database cannot be used"
     wrapped = StoreUnavailable(f"{advice} ({error or type(error).__name__})")
@@ -82,7 +93,7 @@ async def connect_writer(path: Path) -> aiosqlite.Connection:
     """The connection that writes; transactions begin and end as it is told, never by themselves."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
-    connection = await aiosqlite.connect(path, isolation_level=None)
+    connection = await aiosqlite.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     try:
         version = await _schema_version(connection, path)
         for pragma in _PRAGMAS:
@@ -94,6 +105,28 @@ async def connect_writer(path: Path) -> aiosqlite.Connection:
         await connection.close()
         raise
     return connection
+
+
+def in_place(path: Path) -> Callable[[], None]:
+    """Tells whether an open database can still be found by who opens it next: SQLite goes on writing to files that
+    have been removed or replaced, and what it writes is gone with the process. What is answered raises
+    `StoreUnavailable` where one has been; it looks at names, which are in memory, and waits for no disk."""
+    real = path.resolve()
+    opened = [(file, os.stat(file)) for file in (real, real.with_name(real.name + "-wal"))]
+
+    def look() -> None:
+        for file, then in opened:
+            try:
+                same = os.path.samestat(os.stat(file), then)
+            except OSError:
+                same = False
+            if not same:
+                raise StoreUnavailable(
+                    f"{file} has been removed or replaced while the gateway runs: put the very file back, or stop the "
+                    "gateway (docs/operating.md, the database is lost)"
+                )
+
+    return look
 
 
 async def connect_reader(path: Path) -> aiosqlite.Connection:

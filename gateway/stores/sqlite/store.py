@@ -36,6 +36,7 @@ from gateway.stores.sqlite.database import (
     begin_run,
     connect_reader,
     connect_writer,
+    in_place,
     leave_clean_mark,
     make_directory,
     make_file,
@@ -108,6 +109,7 @@ class SqliteStore:
             self._fences,
             self._lazy,
             outbox=self._outbox_rows,
+            in_place=in_place(self._path),
             on_failure=self._forget_rows,
             clock=self._clock,
         )

@@ -131,14 +131,17 @@ class Writer:
         lazy: LazyWrites,
         *,
         outbox: OutboxRows,
+        in_place: Callable[[], None],
         on_failure: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """`on_failure` is called when a batch with changes of rows has failed, before its callers are told."""
+        """`in_place` raises `StoreUnavailable` where what is committed would be gone with this process. `on_failure` is
+        called when a batch with changes of rows has failed, before its callers are told."""
         self._connection = connection
         self._fences = fences
         self._lazy = lazy
         self._outbox = outbox
+        self._in_place = in_place
         self._on_failure = on_failure
         self._clock = clock
         self._waiting: list[FenceChange | JobDecision | RowChange] = []
@@ -292,6 +295,7 @@ class Writer:
         """Write all in one transaction; answer the results of `row_changes`."""
         if not (decided.changed or decided.jobs or decided.events or row_changes or self._outbox):
             return []
+        self._in_place()
         connection = self._connection
         await connection.execute(sql.BEGIN)
         if decided.changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sqlite3
@@ -204,6 +205,66 @@ async def test_damage_found_while_serving_fails_closed(path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="damaged"):
             await call
     await store.stop(clean=False)
+
+
+# --- what happens to its files while it runs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gateway.db", "gateway.db-wal"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_a_file_that_has_gone_takes_no_floors(path: Path, name: str, replaced: bool) -> None:
+    """What would be written to a removed file is gone with the process: nothing is raised, readiness is off and says
+    which file, and the stop tells that it leaves no mark. Put back, the very file takes floors again."""
+    file, aside = path.with_name(name), path.with_name("aside")
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.raise_floor("job", 33)
+    file.rename(aside)
+    if replaced:
+        file.write_bytes(aside.read_bytes())
+    for call in (store.check(), store.raise_floor("job", 34)):
+        with pytest.raises(StoreUnavailable, match=f"{name} has been removed or replaced while the gateway runs"):
+            await call
+    assert (await store.fence("job")).floor == 33
+    aside.replace(file)
+    await store.check()
+    assert (await store.raise_floor("job", 34)).floor == 34
+    await store.stop(clean=True)
+
+
+async def test_another_program_that_writes_is_told_as_such(path: Path) -> None:
+    """A shell in a transaction keeps floors from rising: readiness says that, and not that the disk hangs; when the
+    other is done all goes on."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as shell:
+        shell.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match=r"another program writes to the database: .*database is locked"):
+            await store.check()
+    await store.check()
+    await store.stop(clean=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (OSError(errno.EROFS, "Read-only file system"), "mounted read-only"),
+        (PermissionError(errno.EACCES, "Permission denied"), "another user's"),
+        (OSError(errno.EIO, "Input/output error"), "the database cannot be used"),
+    ],
+)
+async def test_what_the_system_refuses_is_told_with_what_to_do(
+    path: Path, error: OSError, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same words as where SQLite finds it out, and the system's own behind them."""
+
+    def refuse(_: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("gateway.stores.sqlite.store.make_file", refuse)
+    with pytest.raises(StoreUnavailable, match=f"{advice}.*{error.strerror}"):
+        await SqliteStore(path).start("rules")
 
 
 async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:

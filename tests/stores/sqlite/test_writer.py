@@ -62,6 +62,7 @@ class Bench:
             self.fences,
             self.lazy,
             outbox=self.outbox,
+            in_place=lambda: None,
             on_failure=lambda: self.failures.append(None),
             clock=lambda: 1.0,
         )
