@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 from xml.sax.saxutils import unescape
 
-from gateway.core.names import RECORD_KEY
+from gateway.core.names import RECORD_KEY, filed_name
 from gateway.s3.request import parse_query
 from gateway.s3.xml import local_name, parse_document
 
@@ -22,6 +22,8 @@ _ANY_ENTRY = re.compile(rb"<(?:Contents|Version|DeleteMarker|CommonPrefixes)>")
 _COMMON = re.compile(rb"\s*<CommonPrefixes>\s*<Prefix>([^<]*)</Prefix>\s*</CommonPrefixes>")
 _KEY_COUNT = re.compile(rb"(<KeyCount>)(\d+)(</KeyCount>)")
 _TRUNCATED = re.compile(rb"<IsTruncated>\s*true\s*</IsTruncated>")
+_FILED_VERSIONS = (f"{RECORD_KEY}.versions/v_", f"{RECORD_KEY}.versions%2Fv_")
+"""How the keys begin under which SeaweedFS 4.48 files the record's versions, in words and encoded."""
 _POSITIONS = ("continuation-token", "marker", "start-after", "key-marker", "version-id-marker")
 
 
@@ -57,6 +59,12 @@ def versions_of(body: bytes, key: str) -> list[str]:
     return versions
 
 
+def versions_beside(body: bytes, key: str) -> bool:
+    """Whether a ListObjectVersions answer has versions of another object, or does not end. Raises `S3Error`."""
+    named = [{local_name(child): child.text for child in element} for element in parse_document(body)]
+    return goes_on(body) or any("VersionId" in one and one.get("Key") != key for one in named)
+
+
 def may_show_record(raw_query: str) -> bool:
     """Whether a list may hold the record, or a common prefix that it alone is under."""
     asked = _as_filed(raw_query)
@@ -66,7 +74,11 @@ def may_show_record(raw_query: str) -> bool:
     # Each kind of list overlooks the positions of the others.
     position = "key-marker" if "versions" in asked else {"2": "start-after", None: "marker"}.get(asked.get("list-type"))
     # Of which kind another list-type is, stores do not agree.
-    return position is None or asked.get(position, "") <= RECORD_KEY
+    if position is None:
+        return True
+    begun = asked.get(position, "")
+    # Where keys are filed as paths, what follows is what comes behind the folder that the position is in.
+    return min(begun, filed_name(begun).partition("/")[0]) <= RECORD_KEY
 
 
 def record_prefix(raw_query: str) -> str | None:
@@ -91,19 +103,20 @@ def names_common_prefix(body: bytes, prefix: str) -> bool:
 
 
 def without_record(body: bytes, common_prefix: str | None) -> bytes:
-    """A list without the record in all its versions, and without `common_prefix` where one is given."""
+    """A list without the record in all its versions, also those that the store files beside it, and without
+    `common_prefix` where one is given."""
     removed = 0
 
-    def cut(found: re.Match[bytes], name: bytes, hidden: str) -> bytes:
+    def cut(found: re.Match[bytes], hidden: bool) -> bytes:
         nonlocal removed
-        if _text(name) != hidden:
+        if not hidden:
             return found[0]
         removed += 1
         return b""
 
-    body = _ENTRY.sub(lambda found: cut(found, found[2], RECORD_KEY), body)
+    body = _ENTRY.sub(lambda found: cut(found, _is_records(_text(found[2]))), body)
     if common_prefix is not None:
-        body = _COMMON.sub(lambda found: cut(found, found[1], common_prefix), body)
+        body = _COMMON.sub(lambda found: cut(found, _text(found[1]) == common_prefix), body)
     if not removed:
         return body
     return _KEY_COUNT.sub(lambda found: b"%b%d%b" % (found[1], int(found[2]) - removed, found[3]), body)
@@ -111,7 +124,12 @@ def without_record(body: bytes, common_prefix: str | None) -> bytes:
 
 def goes_on_empty(body: bytes) -> bool:
     """Whether a page has no entry, though more follow."""
-    return _TRUNCATED.search(body) is not None and _ANY_ENTRY.search(body) is None
+    return goes_on(body) and _ANY_ENTRY.search(body) is None
+
+
+def goes_on(body: bytes) -> bool:
+    """Whether more follows after a page."""
+    return _TRUNCATED.search(body) is not None
 
 
 def next_page(raw_query: str, body: bytes) -> str:
@@ -142,6 +160,10 @@ def as_if_asked(body: bytes, first: bytes) -> bytes:
 def _element(body: bytes, name: bytes) -> str:
     found = re.search(rb"<%b>([^<]*)</%b>" % (name, name), body)
     return unescape(found[1].decode("utf-8", "surrogateescape")) if found else ""
+
+
+def _is_records(key: str) -> bool:
+    return key == RECORD_KEY or key.startswith(_FILED_VERSIONS)
 
 
 def _text(name: bytes) -> str:

@@ -225,7 +225,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("ListMultipartUploads", "GET", _B, Effect.READ, "uploads"),
     Operation("HeadBucket", "HEAD", _B, Effect.READ),
     Operation("CreateBucket", "PUT", _B, Effect.CONFIGURE),
-    # A store deletes only an empty bucket, so this removes no object.
+    # Passed only for an empty bucket (gateway.service.buckets), so this removes no object.
     Operation("DeleteBucket", "DELETE", _B, Effect.CONFIGURE),
     _setting("GetBucketLifecycleConfiguration", "GET", "lifecycle", aliases=("GetBucketLifecycle",)),
     _setting("PutBucketLifecycleConfiguration", "PUT", "lifecycle", aliases=("PutBucketLifecycle",)),

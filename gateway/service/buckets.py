@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from gateway.core.errors import Outcome, Reason, Refused
 from gateway.core.names import RECORD_KEY, names_record
 from gateway.core.write import Answer
+from gateway.s3.errors import S3Error
 from gateway.s3.operations import Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
-from gateway.service.listings import keys_after, record_versions
+from gateway.service.listings import holds_more, record_versions
 from gateway.service.record import NoBucket, Seen
 from gateway.service.records import Records
 from gateway.service.refusals import unavailable
@@ -39,10 +41,14 @@ def refuse_record_key(object_key: str) -> None:
 
 
 async def delete_bucket(records: Records, upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
-    """DeleteBucket: a bucket that holds the record alone is empty to its owner. Raises `TryAgain`."""
+    """DeleteBucket: a bucket that holds the record alone is empty to its owner. Whether it holds more is looked at
+    here: SeaweedFS 4.48 deletes a bucket with all objects that have versions. Raises `TryAgain`, `S3Error`
+    (BucketNotEmpty)."""
     bucket = request.bucket
     assert bucket is not None
-    taken = await _take_away(records, upstream, bucket, timeout_s)
+    taken: Seen | None = None
+    with suppress(NoBucket):
+        taken = await _take_away(records, upstream, bucket, timeout_s)
     result: Result | None = None
     try:
         result = await _send(upstream, request, timeout_s)
@@ -56,16 +62,13 @@ async def delete_bucket(records: Records, upstream: Upstream, request: UpstreamR
 
 
 async def _take_away(records: Records, upstream: Upstream, bucket: str, timeout_s: float) -> Seen | None:
-    """Take the record away if it is all that the bucket holds; what it was."""
-    try:
-        seen = await records.objects.read(bucket)
-    except NoBucket:
-        return None
+    """Take the record away if it is all that the bucket holds; what it was. Raises `NoBucket`, `TryAgain`, `S3Error`
+    (BucketNotEmpty)."""
+    seen = await records.objects.read(bucket)
+    if await holds_more(upstream, bucket):
+        raise S3Error("BucketNotEmpty", "The bucket you tried to delete is not empty", 409, BucketName=bucket)
     versions = await record_versions(upstream, bucket)
     if seen is None and not versions:
-        return None
-    keys, _ = await keys_after(upstream, bucket, "", "", 2)
-    if [key for key in keys if key != RECORD_KEY]:
         return None
     for query in [f"versionId={quote(version, safe='')}" for version in versions] or [""]:
         request = UpstreamRequest("DELETE", bucket, RECORD_KEY, query, (), EMPTY_SHA256)

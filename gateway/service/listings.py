@@ -13,6 +13,7 @@ from gateway.s3.listing import (
     next_page,
     page_of,
     record_prefix,
+    versions_beside,
     versions_of,
     without_record,
 )
@@ -78,6 +79,16 @@ async def record_versions(upstream: Upstream, bucket: str) -> list[str]:
     query = f"prefix={RECORD_KEY}&versions="
     result = await ask(upstream, UpstreamRequest("GET", bucket, "", query, (), EMPTY_SHA256))
     return versions_of(result.body, RECORD_KEY) if result.status == 200 else []
+
+
+async def holds_more(upstream: Upstream, bucket: str) -> bool:
+    """Whether the bucket holds an object besides the record, or an old version of one. Raises `TryAgain`, `S3Error`."""
+    keys, _ = await keys_after(upstream, bucket, "", "", 2)
+    if any(key != RECORD_KEY for key in keys):
+        return True
+    request = UpstreamRequest("GET", bucket, "", "encoding-type=url&versions=", (), EMPTY_SHA256)
+    result = await ask(upstream, request)
+    return result.status == 200 and versions_beside(result.body, RECORD_KEY)
 
 
 async def _is_alone_under(upstream: Upstream, bucket: str, prefix: str) -> bool:

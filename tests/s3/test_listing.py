@@ -14,6 +14,7 @@ from gateway.s3.listing import (
     next_page,
     page_of,
     record_prefix,
+    versions_beside,
     versions_of,
     without_record,
 )
@@ -53,6 +54,24 @@ def test_all_versions_of_one_object_are_found() -> None:
 
 
 @pytest.mark.parametrize(
+    ("entries", "beside"),
+    [
+        ([], False),
+        (
+            [entry("k", "Version", "<VersionId>1</VersionId>"), entry("k", "DeleteMarker", "<VersionId>2</VersionId>")],
+            False,
+        ),
+        ([entry("k", "Version", "<VersionId>1</VersionId>"), entry("kk", "Version", "<VersionId>3</VersionId>")], True),
+        ([entry("a", "DeleteMarker", "<VersionId>null</VersionId>")], True),
+    ],
+)
+def test_versions_of_other_objects_are_seen(entries: list[str], beside: bool) -> None:
+    """Delete marks too; and what a page does not show may be one."""
+    assert versions_beside(page(*entries, tag="ListVersionsResult"), "k") is beside
+    assert versions_beside(page(*entries, tag="ListVersionsResult", truncated=True), "k")
+
+
+@pytest.mark.parametrize(
     ("query", "may"),
     [
         ("", True),
@@ -74,6 +93,11 @@ def test_all_versions_of_one_object_are_found() -> None:
         ("prefix=/renders/", False),
         ("list-type=2&start-after=a", False),
         ("marker=.a", True),
+        # SeaweedFS 4.48 goes on behind the folder.
+        ("marker=.fencing-gateway/x", True),
+        ("list-type=2&start-after=/.fencing-gateway%5Cx", True),
+        ("versions=&key-marker=.fencing-gateway/x", True),
+        ("marker=.g/x", False),
         ("versions=&key-marker=z", False),
         ("list-type=2&continuation-token=z", True),
     ],
@@ -109,6 +133,14 @@ def test_the_record_is_taken_out_and_nothing_else(tag: str) -> None:
     head = "<KeyCount>{}</KeyCount><MaxKeys>4</MaxKeys>"
     body = page(others[0], "\n  " + record, *others[1:], head=head.format(4))
     assert without_record(body, None) == page(*others, head=head.format(3))
+
+
+@pytest.mark.parametrize("slash", ["/", "%2F"])
+def test_the_files_of_its_versions_are_taken_out(slash: str) -> None:
+    """SeaweedFS lists them for a prefix that names their folder."""
+    kept = entry(f"{RECORD_KEY}.versions{slash}else")
+    body = page(entry(f"{RECORD_KEY}.versions{slash}v_1"), kept, entry(f"{RECORD_KEY}.versions{slash}v_2"))
+    assert without_record(body, None) == page(kept)
 
 
 def test_a_list_without_the_record_is_the_same() -> None:

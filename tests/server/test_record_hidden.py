@@ -183,6 +183,39 @@ async def test_a_versioned_bucket_that_is_empty_but_for_it_is_deleted(
         assert bucket not in [b["Name"] for b in store.list_buckets()["Buckets"]]
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_no_bucket_is_deleted_with_its_versions(
+    rig: Rig, bucket: str, store_server: StoreServer, deleted: bool
+) -> None:
+    """The store would: to it, versions leave a bucket empty. On S3 a bucket is not empty while one is left."""
+    store = store_server.client
+    store.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    target, token = f"/{bucket}/renders/j/a", ("x-fencing-token", "34")
+    made = await rig.ask("PUT", target, [token], b"fenced")
+    if deleted:
+        assert (await rig.ask("DELETE", target, [token])).status == 204
+    answer = await rig.ask("DELETE", f"/{bucket}")
+    assert (answer.status, answer.code) == (409, "BucketNotEmpty")
+    kept = store.get_object(Bucket=bucket, Key="renders/j/a", VersionId=made.header("x-amz-version-id"))
+    assert kept["Body"].read() == b"fenced"
+    assert store.head_object(Bucket=bucket, Key=RECORD_KEY)
+
+
+async def test_no_place_to_begin_a_list_shows_it(rig: Rig, bucket: str, store_server: StoreServer) -> None:
+    """Not behind a folder that the store sorts before it; nor do the files of its versions."""
+    store_server.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    assert (await rig.ask("PUT", f"/{bucket}/renders/j/a", [("x-fencing-token", "34")], b"x")).status == 200
+    for query in (
+        "marker=.fencing-gateway/x",
+        "list-type=2&start-after=.fencing-gateway/x",
+        f"prefix={RECORD_KEY}.versions/v_",
+        f"list-type=2&encoding-type=url&prefix={RECORD_KEY}.versions/v_",
+    ):
+        answer = await rig.ask("GET", f"/{bucket}?{query}")
+        assert answer.status == 200
+        assert f"<Key>{RECORD_KEY}".encode() not in answer.body, query
+
+
 async def test_a_batch_in_anothers_bucket_is_refused_object_by_object(store_server: StoreServer, bucket: str) -> None:
     """What is fenced stays; what is not goes."""
     async with running(upstream=real(store_server), rules=[JOB], fenced_before="auto") as first:
