@@ -50,7 +50,7 @@ def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_jso
     except CertificateError as error:
         fail(str(error), as_json=as_json)
     except OSError as error:
-        fail(_in_use(settings) if error.errno == errno.EADDRINUSE else str(error), UNREACHABLE, as_json=as_json)
+        fail(_start_fault(settings, error), UNREACHABLE, as_json=as_json)
     except (StoreUnavailable, EmbeddedStoreError, AwsFault, CredentialsFileError) as error:
         fail(str(error), UNREACHABLE, as_json=as_json)
 
@@ -136,30 +136,34 @@ def _hang_up(gateway: Gateway, *, on_terminal: bool) -> Callable[[], None]:
     return reload
 
 
-def _in_use(settings: Settings) -> str:
-    """Which listener's address is in use, and how to choose another."""
+def _start_fault(settings: Settings, error: OSError) -> str:
+    """Which listener's address cannot be had, and how to choose another; else what the system says."""
     for section, listen, port in (("s3", settings.s3.listen, 9000), ("control", settings.control.listen, 9001)):
-        if _is_taken(listen):
+        fault = _listen_fault(listen)
+        if fault is not None and fault.errno == errno.EADDRINUSE:
             other = f"{listen.rpartition(':')[0]}:{port}"
             return (
                 f"[{section}] listen, {listen}: address already in use. Choose another: --set {section}.listen={other}"
                 f", or FENCING_GATEWAY_{section.upper()}__LISTEN={other}"
             )
-    return "an address to listen at was in use, and is free again: start once more"
+        if fault is not None:
+            return f"[{section}] listen, {listen}: {fault.strerror}"
+    in_use = "an address to listen at was in use, and is free again: start once more"
+    return in_use if error.errno == errno.EADDRINUSE else str(error)
 
 
-def _is_taken(listen: str) -> bool:
-    """Whether somebody listens there. The listeners of this process are closed by now."""
+def _listen_fault(listen: str) -> OSError | None:
+    """Why nobody can listen there. The listeners of this process are closed by now."""
     host, port = split_listen(listen)
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             probe.listen()
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
+    except OSError as error:
+        return error
+    return None
 
 
 def _whereabouts(settings: Settings, gateway: Gateway) -> dict[str, str]:

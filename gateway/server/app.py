@@ -46,7 +46,7 @@ from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Poster, Webhook, Webhooks
 from gateway.service.writes import Writes
-from gateway.stores.base import Store
+from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.values import Start
 from gateway.telemetry import Telemetry
 from gateway.upstream.base import (
@@ -280,7 +280,7 @@ class Gateway:
             refuse_our_own_fault(error_code(body))
             await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
-            self.telemetry.event("upstream-unusable", reason=str(error))
+            self.telemetry.warning("upstream-unusable", reason=str(error))
 
     async def _look_at_buckets(self, names: Iterable[str]) -> None:
         """Tell at the start what has to be rebuilt before anything fenced is served. Those who may not list buckets are
@@ -337,7 +337,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Drain and stop: readiness goes off, then running requests have `drain_timeout_s`; the store is left clean
-        only if nothing is unsettled."""
+        only if nothing is unsettled. Raises `StoreUnavailable` where it could not be written; all is stopped then."""
         parts = self._parts
         self.readiness.reason = "draining"
         self.telemetry.event("draining", running=self.handler.running)
@@ -380,7 +380,14 @@ class Gateway:
         unsettled = self.fences.unsettled()
         clean = clean and not unsettled and not self.fences.earlier_run.unsettled
         await parts.upstream.close()
-        await parts.store.stop(clean=clean)
+        fault: StoreUnavailable | None = None
+        try:
+            await parts.store.stop(clean=clean)
+        except StoreUnavailable as error:
+            fault = error
         for stop_backend in parts.backends:
             await stop_backend()
+        if fault is not None:
+            self.telemetry.warning("stopped", clean=False, unsettled=len(unsettled), reason=str(fault))
+            raise fault
         self.telemetry.event("stopped", clean=clean, unsettled=len(unsettled))

@@ -75,7 +75,8 @@ class Prober:
                     capabilities = raced(capabilities, finding)
                 self._proved = capabilities
         except CannotProbe as error:
-            _log.info("the store cannot be probed now", bucket=bucket, reason=str(error), again_after_s=RETRY_AFTER_S)
+            reason, again_after_s = str(error), RETRY_AFTER_S
+            _log.warning("the store cannot be probed now", bucket=bucket, reason=reason, again_after_s=again_after_s)
             self._leave_alone(bucket)
         except Exception:
             _log.exception("the probe failed")

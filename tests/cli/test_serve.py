@@ -149,6 +149,28 @@ def test_a_port_in_use_is_status_3_and_leaves_the_data_free(start: Start, tmp_pa
     assert "Traceback" not in log
 
 
+@pytest.mark.parametrize("section", ["s3", "control"])
+@pytest.mark.parametrize(
+    ("listen", "why"),
+    [("192.0.2.1:8080", "cannot assign requested address"), ("nowhere.invalid:8080", "name ")],
+    ids=["of another machine", "a name that nobody knows"],
+)
+def test_an_address_that_cannot_be_had_is_told_with_its_setting(
+    section: str, listen: str, why: str, tmp_path: Path
+) -> None:
+    """Which of the two listeners it is, and why, in words: the system's error names neither."""
+    others = ['[[client]]\naccess_key = "RENDERER"\nsecret_key = "a secret of its own"']
+    others.append('[[api_token]]\ntoken = "operators-own-token-0123456789"\nrole = "operator"')
+    file = tmp_path / "gateway.toml"
+    file.write_text("\n".join(others))
+    sets = (f"{section}.listen={listen}", "upstream.url=http://127.0.0.1:9")
+    with serve(tmp_path, *sets, FENCING_GATEWAY_CONFIG=str(file)) as process:
+        assert process.wait(BOUND_S) == 3
+    last = (tmp_path / "gateway.log").read_text().splitlines()[-1]
+    assert last.startswith(f"fencing-gateway: [{section}] listen, {listen}: ")
+    assert why in last.lower()
+
+
 def test_floors_outlive_kill_9(start: Start, bucket: str) -> None:
     """After `kill -9`, the next start knows the floor: a lower token is refused, over S3 and the control API."""
     gateway = start()

@@ -337,8 +337,10 @@ async def running(
     finally:
         for wire in rig.wires:
             wire.close()
-        await gateway.stop()
-        structlog.reset_defaults()
+        try:
+            await gateway.stop()
+        finally:
+            structlog.reset_defaults()
 
 
 def rule(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
 import pytest
 
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
-from gateway.upstream.base import UpstreamLost, UpstreamRequest
+from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from tests.server.rig import BUCKET, running
 
@@ -79,3 +82,44 @@ async def test_a_start_that_fails_leaves_no_clean_mark_of_its_own() -> None:
         async with running(store=store):
             pass
     assert not await next_start(store)
+
+
+class _Full(MemoryStore):
+    """A store on a disk that is full when it is stopped."""
+
+    async def stop(self, *, clean: bool) -> None:
+        await super().stop(clean=False)
+        raise StoreUnavailable("the disk is full")
+
+
+async def test_a_stop_that_cannot_write_is_told_when_all_has_ended() -> None:
+    """The last line of the log says that the stop was not clean, and why; the store behind has been ended, too."""
+    ended = asyncio.Event()
+
+    async def end() -> None:
+        ended.set()
+
+    gateway = running(store=_Full(), backends=(end,))
+    rig = await gateway.__aenter__()
+    with pytest.raises(StoreUnavailable):
+        await gateway.__aexit__(None, None, None)
+    assert ended.is_set()
+    last = json.loads(rig.stream.getvalue().splitlines()[-1])
+    assert (last["event"], last["clean"], last["reason"]) == ("stopped", False, "the disk is full")
+
+
+async def test_a_store_that_cannot_be_reached_is_a_warning() -> None:
+    """Who looks at warnings alone sees it at the start, and why."""
+    async with running(upstream=_Away()) as rig:
+        rig.gateway.look_at_upstream()
+        await rig.gateway.refused_buckets()
+        last = json.loads(rig.stream.getvalue().splitlines()[-1])
+    told = {"event": "upstream-unusable", "level": "warning", "reason": "no connection to the store"}
+    assert last | told == last
+
+
+class _Away(MemoryUpstream):
+    """A store that is not there."""
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        raise UpstreamNotReached("no connection to the store")
