@@ -132,7 +132,11 @@ class Answers:
     def _leave_unread(self) -> bool:
         """Whether a body has not been read to its end; then this answer is the connection's last."""
         request = self.request
-        if request is None or not request.has_body:
+        if request is None:
+            return False
+        if not request.has_body:
+            if request.expects_continue and not (self.body and self.body.wanted):
+                self.reply.keep_alive = False  # as `RequestBody` tells of AWS's clients
             return False
         unread = self.body is None or not self.body.wanted or not request.body.ended
         if unread:

@@ -23,7 +23,7 @@ from minio.error import S3Error
 from tests.clients.boto import say_token
 from tests.clients.drivers import Failed, Program
 from tests.clients.gateway import BUCKET, LENIENT, STRICT, WatchedGateway
-from tests.clients.programs import AwsCli2, ClientS3, Rclone, S3cmd, S5cmd
+from tests.clients.programs import AwsCli, AwsCli2, ClientS3, Rclone, S3cmd, S5cmd
 from tests.conftest import REGION, s3_client
 from tests.gateway_process import Target
 
@@ -83,6 +83,23 @@ def test_boto3_deletes_of_many(gateway: WatchedGateway, s3: Any, place: str) -> 
     client.close()
     assert "Errors" not in done
     assert {one["Key"] for one in done["Deleted"]} == set(keys)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("client", [AwsCli, AwsCli2])
+def test_aws_cli_empty_files(gateway: WatchedGateway, place: str, tmp_path: Path, client: type[AwsCli]) -> None:
+    """What follows an empty file on the same connection is answered, and not sent again after a time-out; the CLI asks
+    for leave to send either."""
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text("[default]\ns3 =\n  max_concurrent_requests = 1\n")
+    (tmp_path / "files").mkdir()
+    for name in ("a-empty", "b-full", "c-empty", "d-full"):
+        (tmp_path / "files" / name).write_bytes(b"bytes" if "full" in name else b"")
+    options = ("--recursive", "--no-progress", "--cli-read-timeout", "3", "--metadata", "fencing-token=34")
+    calls = client(gateway.target(STRICT), tmp_path)
+    with gateway.recorded() as requests:
+        calls.run(calls.program, "s3", "cp", "files", f"s3://{BUCKET}/{place}/", *options)
+    assert [line["operation"] for line in requests] == ["PutObject"] * 4
 
 
 @pytest.mark.parametrize(("token", "status"), [("34", 200), ("33", 412)])
