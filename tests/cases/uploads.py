@@ -168,7 +168,7 @@ def _signed(pieces: list[bytes], signer: ChunkSigner, trailer: str | None) -> by
 
 async def converse(wire: Wire, sent: Upload, *cuts: int) -> Answer:
     """Send an upload on this connection, its body only when it is asked for where it waits, and read the answer."""
-    if not sent.framing.expects or not sent.body:
+    if not sent.framing.expects:
         await wire.send(sent.head + sent.framed(*cuts))
         return await wire.answer("PUT")
     await wire.send(sent.head)
