@@ -60,7 +60,8 @@ def _request(line: Json, whose: list[str]) -> tuple[str, ...]:
     if line["floor"] is not None and line["floor"] != line["token"]:
         token = f"{token or 'none'}, floor {line['floor']}"
     place = "/".join(part for part in (line["bucket"], line["object"]) if part)
+    what = f"{line['operation']} {place}".rstrip()
     reason = "" if line["reason"] is None else f"{line['reason']}: "
     sender = f"{line['client'] or 'nobody'} from {line['address']}"
-    detail = reason + ", ".join([f"{line['operation']} {place}", *whose, sender])
+    detail = reason + ", ".join([what, *whose, sender])
     return line["timestamp"], line["decision"], token, str(line["status"]), detail, line["request_id"]

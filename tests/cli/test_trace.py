@@ -72,6 +72,13 @@ def test_lines_of_all_keys_say_whose_they_are(gateway: GatewayProcess, key: str,
     assert granted.rstrip().endswith(f"key {key}, holder host-7")
 
 
+def test_what_is_of_no_bucket_is_told_without_a_place(gateway: GatewayProcess) -> None:
+    """A list of the buckets names none."""
+    request_id = gateway.s3.list_buckets()["ResponseMetadata"]["RequestId"]
+    told = gateway.ask("trace", "--request", request_id, "--for", "0").stdout
+    assert f"  ListBuckets, {gateway.credentials.access_key} from 127.0.0.1  " in told
+
+
 def test_a_key_is_followed_until_one_has_seen_enough(gateway: GatewayProcess, key: str, bucket: str) -> None:
     """Each line comes as it happens, also the operator's doings; Ctrl-C ends it with status 0."""
     with following(gateway, "--key", key, "--json") as lines:
