@@ -6,6 +6,7 @@ slash would lead around it. And some keys name no object there at all:
 
 - none but separators: a PUT of `/` writes the object that is called like the bucket;
 - a folder: its bytes are dropped, and what an upload assembles at `a/` appears as `a/a`;
+- what climbs, by parts that are `.` or `..`: refused in a request's path, though not everywhere by older versions;
 - the store's own files: the parts of uploads under way (`.uploads/<id>/…`), and the versions of objects
   (`<key>.versions/v_<id>`), which can be written there past the object that they belong to.
 """
@@ -42,6 +43,16 @@ def names_own_file(object_key: str) -> bool:
     if ".uploads" not in object_key and ".versions" not in object_key:
         return False
     return _OWN_FILE.fullmatch(filed_name(object_key)) is not None
+
+
+def climbs(text: str) -> bool:
+    """Whether a part of a key, of a copy's source or of an id is `.` or `..`: a path leads elsewhere by it."""
+    return "." in text and not {".", ".."}.isdisjoint(_parts(text))
+
+
+def is_path(text: str) -> bool:
+    """Whether an id, of an upload or a version, is more than the name of one file."""
+    return "/" in text or "\\" in text or climbs(text)
 
 
 def _parts(object_key: str) -> list[str]:

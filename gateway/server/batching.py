@@ -13,7 +13,7 @@ from gateway.s3.xml import BatchObject, parse_batch
 from gateway.server.call import Call
 from gateway.server.writing import observe
 from gateway.service.buckets import refuse_record_key
-from gateway.service.misreadings import refuse_misfiled
+from gateway.service.misreadings import refuse_misfiled, refuse_unrouted
 from gateway.service.values import Write
 from gateway.stores.values import EventKind
 
@@ -26,7 +26,7 @@ async def delete_objects(call: Call, operation: Operation) -> None:
     if body is None:
         raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
     asked, quiet = parse_batch(await body.read())
-    mapped = [(one, *await _mapped(call, operation, head.bucket, one.key)) for one in asked]
+    mapped = [(one, *await _mapped(call, operation, head.bucket, one)) for one in asked]
     fenced = {
         mapping.key or key_of_object(head.bucket, name)
         for _, name, mapping in mapped
@@ -54,14 +54,15 @@ async def delete_objects(call: Call, operation: Operation) -> None:
     call.send_result(operation, result, call.record.fence_key, told)
 
 
-async def _mapped(call: Call, operation: Operation, bucket: str, object_key: str) -> tuple[str, Mapping | FenceError]:
+async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObject) -> tuple[str, Mapping | FenceError]:
     """One object's name and mapping; a key that names no object, or that the rules cannot map, is that object's own
     refusal."""
     writes = call.services.writes
-    name = await writes.name(bucket, object_key)
+    name = await writes.name(bucket, one.key)
     try:
-        refuse_record_key(object_key)
-        await refuse_misfiled(writes.capabilities, operation, bucket, object_key)
+        refuse_record_key(one.key)
+        await refuse_misfiled(writes.capabilities, operation, bucket, one.key)
+        await refuse_unrouted(writes.capabilities, bucket, one.key, one.version_id)
         return name, call.services.rules.map(bucket, name)
     except FenceError as error:
         return name, error

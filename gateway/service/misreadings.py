@@ -7,7 +7,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from gateway.core.errors import Reason, Refused
-from gateway.core.names import filed_name, names_folder, names_own_file
+from gateway.core.names import climbs, filed_name, is_path, names_folder, names_own_file
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
@@ -15,12 +15,15 @@ from gateway.upstream.base import CapabilitySource
 
 _OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
 """Beside a PutObject without bytes, what a folder takes as an object would."""
+_IDS = ("uploadId", "versionId")
+"""Query parameters that the store makes a file's name of, reads included."""
+_CLIMBS = "leads elsewhere: a part of it is . or .."
 _OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
 
 
 async def refuse_misread(capabilities: CapabilitySource, operation: Operation, head: RequestHead) -> None:
     """Raises `Refused` (OperationNotFenced) for an operation that the store may overlook and do another instead, and
-    for a key, the copy source's included, that names no object where keys are filed as paths."""
+    for a key, the copy source's included, that names no object where keys are filed as paths, or an id that is one."""
     if operation.overlooked and await _overlooks(capabilities, operation, head.bucket or ""):
         raise Refused(
             Reason.OPERATION_NOT_FENCED,
@@ -30,10 +33,25 @@ async def refuse_misread(capabilities: CapabilitySource, operation: Operation, h
     if head.bucket is not None and head.key is not None:
         length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
         await refuse_misfiled(capabilities, operation, head.bucket, head.key, empty=length == "0")
+    for name, value in head.query:
+        if name in _IDS:
+            await _refuse_id(capabilities, head.bucket or "", value)
     if operation.header == SOURCE:
-        bucket, raw_key, _ = copy_source(head.headers.get(SOURCE) or "")
+        source = head.headers.get(SOURCE) or ""
+        bucket, raw_key, _ = copy_source(source)
         if names_own_file(unquote(raw_key)):
             await _refuse(capabilities, bucket, _OWN_FILE)
+        # Its version too, which may as well be a part of the key.
+        if climbs(unquote(source).replace("?", "/").replace("=", "/")):
+            await _refuse(capabilities, bucket, _CLIMBS)
+
+
+async def refuse_unrouted(capabilities: CapabilitySource, bucket: str, object_key: str, version_id: str | None) -> None:
+    """Raises `Refused` (OperationNotFenced) for an object of a batch whose key or version would lead to another file.
+    In a request's own path the store refuses such keys by itself."""
+    if climbs(object_key):
+        await _refuse(capabilities, bucket, _CLIMBS)
+    await _refuse_id(capabilities, bucket, version_id or "")
 
 
 async def refuse_misfiled(
@@ -45,16 +63,22 @@ async def refuse_misfiled(
         await _refuse(capabilities, bucket, fault)
 
 
+async def _refuse_id(capabilities: CapabilitySource, bucket: str, text: str) -> None:
+    if is_path(text):
+        await _refuse(capabilities, bucket, "is a path, where an upload's or a version's names one file", "id")
+
+
 async def _overlooks(capabilities: CapabilitySource, operation: Operation, bucket: str) -> bool:
     proved = await capabilities.of_bucket(bucket)
     return proved.overlooks if operation.level is Level.OBJECT else proved.overlooks_settings
 
 
-async def _refuse(capabilities: CapabilitySource, bucket: str, fault: str) -> None:
+async def _refuse(capabilities: CapabilitySource, bucket: str, fault: str, what: str = "key") -> None:
     if (await capabilities.of_bucket(bucket)).files_paths:
         raise Refused(
             Reason.OPERATION_NOT_FENCED,
-            f"The object store behind the gateway files objects as paths, and there this key {fault}. Choose another.",
+            f"The object store behind the gateway files objects as paths, and there this {what} {fault}. Choose "
+            "another.",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.names import RECORD_KEY, filed_name, names_folder, names_own_file, names_record
+from gateway.core.names import RECORD_KEY, climbs, filed_name, is_path, names_folder, names_own_file, names_record
 
 
 @pytest.mark.parametrize("key", ["a/b", "/a/b", "a//b", "a\\b", "a/b/", "\\a//\\b//"])
@@ -84,3 +84,17 @@ def test_the_record_is_known_by_all_its_spellings(key: str) -> None:
 def test_other_objects_are_no_records(key: str) -> None:
     """Only the one at the bucket's root is the gateway's."""
     assert not names_record(key)
+
+
+@pytest.mark.parametrize("text", ["..", ".", "a/../b", "a/..", "/./a", "a\\..\\b", "a//.//b"])
+def test_what_climbs(text: str) -> None:
+    """A part of it is no name, but a way."""
+    assert climbs(text)
+    assert is_path(text)
+
+
+@pytest.mark.parametrize("text", ["a", "", "a..b", "...", "a.", ".a", "2/a.b", "a/..b"])
+def test_what_stays(text: str) -> None:
+    """Dots within names are dots."""
+    assert not climbs(text)
+    assert is_path(text) is ("/" in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from gateway.core.names import filed_name, names_folder, names_own_file
+from gateway.core.names import climbs, filed_name, names_folder, names_own_file
 from tests.differential.memory import Memory
 from tests.differential.steps import Fence, Step
 from tests.differential.wire import Answer
@@ -101,7 +101,8 @@ class Exchange:
     @property
     def names_no_object(self) -> bool:
         """The key, or a copy source's, is none of an object's where objects are filed as paths."""
-        return any(not filed_name(key) or names_folder(key) or names_own_file(key) for key in self.keys if key)
+        named = [key for key in self.keys if key]
+        return any(not filed_name(key) or names_folder(key) or names_own_file(key) or climbs(key) for key in named)
 
     @property
     def own_error(self) -> bool:

@@ -200,6 +200,19 @@ async def test_a_version_is_no_object_of_its_own(store_server: StoreServer) -> N
         assert (got.status, got.body, got.header("x-fencing-object-token")) == (200, b"fenced", "34")
 
 
+async def test_no_object_of_a_batch_leads_elsewhere(rig: Rig, store_server: StoreServer, bucket: str) -> None:
+    """Older versions of the store follow such keys, and versions, as paths."""
+    for named in (
+        f"<Key>x/../{KEY}</Key>",
+        f"<Key>x\\..\\{KEY}</Key>",
+        "<Key>x</Key><VersionId>a/../../renders/7/frame</VersionId>",
+    ):
+        batch = f"<Delete><Object>{named}</Object></Delete>".encode()
+        answer = await rig.ask("POST", f"/{bucket}?delete", [], batch)
+        assert (answer.status, answer.body.count(b"<Code>NotImplemented</Code>")) == (200, 1), named
+    assert (await rig.ask("GET", f"/{bucket}/{KEY}")).body == b"fenced"
+
+
 async def test_what_follows_a_semicolon_is_no_parameter(rig: Rig, store_server: StoreServer, bucket: str) -> None:
     """The store splits a query there: a setting of the bucket would be a batch that no fence has seen, the PUT of the
     object one of its tags."""

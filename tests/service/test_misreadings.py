@@ -93,3 +93,28 @@ def test_keys_that_name_no_object(method: str, target: str, fields: list[tuple[s
 def test_keys_that_do(method: str, target: str, fields: list[tuple[str, str]]) -> None:
     """Folders can be made and removed, and reads of what is not there are the store's to answer."""
     assert passed(head_of(method, target, *fields), replace(HARMLESS, files_paths=True))
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "source"),
+    [
+        ("DELETE", "/b/k?uploadId=x/../../renders", None),
+        ("PUT", "/b/k?partNumber=1&uploadId=x%2F..%2F..%2Frenders", None),
+        ("POST", "/b/k?uploadId=..", None),
+        ("GET", "/b/k?uploadId=x%5C..%5C..", None),
+        ("GET", "/b/k?versionId=a&versionId=x/../k", None),
+        ("DELETE", "/b/k?versionId=x/../../k", None),
+        ("PUT", "/b/k", "b/../other/secret"),
+        ("PUT", "/b/k", "/b/%2e%2e/other/secret"),
+        ("PUT", "/b/k", "b/k?/../../other/secret"),
+        ("PUT", "/b/k", "b/k?versionId=../../other/secret"),
+        ("PUT", "/b/k", "b/k%3FversionId=..%5Cx"),
+    ],
+)
+def test_what_leads_elsewhere(method: str, target: str, source: str | None) -> None:
+    """SeaweedFS 4.30 follows such ids and sources as paths: without a token to the objects of any job, and to other
+    buckets than the client may use."""
+    fields = () if source is None else (("x-amz-copy-source", source),)
+    head = head_of(method, target, *fields)
+    assert passed(head, HARMLESS)
+    assert not passed(head, replace(HARMLESS, files_paths=True))
