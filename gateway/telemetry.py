@@ -75,17 +75,21 @@ class Follower:
 
 class _Lines:
     """The log's stream. A line that it does not take, its disk full or its reader gone, is lost, and nothing else
-    suffers from it: no request, and no book-keeping of the fence."""
+    suffers from it: no request, no book-keeping of the fence, and not the next line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._torn = False
+        """Part of the last line may have been taken."""
 
     def write(self, text: str) -> int:
         try:
-            self._stream.write(text)
+            self._stream.write("\n" + text if self._torn else text)
             self._stream.flush()
         except OSError:
+            self._torn = True
             return 0
+        self._torn = False
         return len(text)
 
     def flush(self) -> None:
