@@ -23,6 +23,8 @@ _NOT_FORWARDED = frozenset(
 # What S3 reads is the whole way's: a signature covers it, and none the Connection that may name it.
 _END_TO_END = ("x-amz-", "if-", "content-", "range", "cache-control", "expires")
 _METADATA = "x-amz-meta-"
+# Of the way to the gateway; and what SeaweedFS says to itself: 4.30 took a version's id from such a field, as a path.
+_NOT_FORWARDED_BEGINNINGS = ("x-forwarded-", "seaweed-", "x-seaweedfs-", "s3-")
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
 _SIGNING_PARAMETERS = frozenset(
     """
@@ -71,7 +73,7 @@ def _passing(names: tuple[str, ...], keep_md5: bool, without: frozenset[str]) ->
         stay |= {"x-amz-sdk-checksum-algorithm"}  # it names a trailer; S3 refuses the one without the other
     return tuple(
         name not in stay
-        and not name.startswith((META, "x-forwarded-"))
+        and not name.startswith((META, *_NOT_FORWARDED_BEGINNINGS))
         and ("_" not in name or name.startswith(_METADATA))
         for name in names
     )

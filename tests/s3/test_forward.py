@@ -77,6 +77,14 @@ def test_what_some_stores_take_for_another_name_stays_here(name: str) -> None:
     assert forwarded(("x-amz-meta-my_note", "1"), (name, "x")) == [("x-amz-meta-my_note", "1")]
 
 
+@pytest.mark.parametrize(
+    "name", ["seaweed-x-amz-version-id", "x-seaweedfs-upload-id", "s3-identity-id", "s3-account-id"]
+)
+def test_what_a_store_says_to_itself_stays_here(name: str) -> None:
+    """SeaweedFS keeps such fields as its own notes of the object."""
+    assert forwarded(("a", "1"), (name, "x"), ("b", "2")) == [("a", "1"), ("b", "2")]
+
+
 def test_named_by_connection() -> None:
     """Fields that Connection names belong to the hop (RFC 9110, 7.6.1), in any letter case and in several fields."""
     fields = [("connection", "close, X-Hop"), ("x-hop", "1"), ("connection", "x-other"), ("x-other", "2"), ("x-c", "3")]
