@@ -24,7 +24,14 @@ _NOT_FORWARDED = frozenset(
 _END_TO_END = ("x-amz-", "if-", "content-", "range", "cache-control", "expires")
 _METADATA = "x-amz-meta-"
 # Of the way to the gateway; and what SeaweedFS says to itself: 4.30 took a version's id from such a field, as a path.
-_NOT_FORWARDED_BEGINNINGS = ("x-forwarded-", "seaweed-", "x-seaweedfs-", "s3-")
+# And what makes a copy of a write in other dialects of S3 (Google's, Alibaba's, Huawei's, Tencent's).
+_NOT_FORWARDED_BEGINNINGS = (
+    "x-forwarded-",
+    "seaweed-",
+    "x-seaweedfs-",
+    "s3-",
+    *(f"x-{dialect}-copy-source" for dialect in ("goog", "oss", "obs", "cos")),
+)
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
 _SIGNING_PARAMETERS = frozenset(
     """

@@ -78,10 +78,14 @@ def test_what_some_stores_take_for_another_name_stays_here(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["seaweed-x-amz-version-id", "x-seaweedfs-upload-id", "s3-identity-id", "s3-account-id"]
+    "name",
+    [
+        *"seaweed-x-amz-version-id x-seaweedfs-upload-id s3-identity-id s3-account-id".split(),
+        *"x-goog-copy-source x-oss-copy-source x-obs-copy-source x-cos-copy-source x-oss-copy-source-range".split(),
+    ],
 )
-def test_what_a_store_says_to_itself_stays_here(name: str) -> None:
-    """SeaweedFS keeps such fields as its own notes of the object."""
+def test_what_a_store_says_in_words_of_its_own_stays_here(name: str) -> None:
+    """SeaweedFS keeps such fields as its own notes of the object; other stores make a copy of what is a PUT here."""
     assert forwarded(("a", "1"), (name, "x"), ("b", "2")) == [("a", "1"), ("b", "2")]
 
 
