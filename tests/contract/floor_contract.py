@@ -129,6 +129,7 @@ class FloorContract:
         assert (await store.raise_shadow("job", 4)).shadow_floor == 9
         await store.raise_shadow("job", 12)
         assert (await store.raise_shadow("job", 4)).shadow_floor == 12
+        assert (await store.raise_floor("job", 0)).shadow_floor == 12
 
     async def test_fences_are_listed_by_key(self, store: Store) -> None:
         """In order, after the cursor, at most so many, and only those with the prefix."""
