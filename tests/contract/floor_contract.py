@@ -120,6 +120,15 @@ class FloorContract:
             await store.seal("job", token, event(EventKind.SEALED, token=token))
         assert [line.token for line in await store.events("job", None, 10)] == [33]
 
+    async def test_a_floor_that_stays_is_answered_with_what_waits_for_the_disk(self, store: Store) -> None:
+        """Completed and shadow floors as they will be written, as where it rises."""
+        await store.raise_floor("job", 7)
+        store.complete_handover("job", 7)
+        await store.raise_shadow("job", 9)
+        for token in (7, 3):
+            fence = await store.raise_floor("job", token)
+            assert (fence.floor, fence.completed_floor, fence.shadow_floor) == (7, 7, 9)
+
     async def test_a_shadow_floor_is_exact_in_its_answer(self, store: Store) -> None:
         """Each answer knows every raise before it, though none may be on the disk yet; the floor stays."""
         for token, shadow in ((5, 5), (3, 5), (9, 9), (9, 9)):
@@ -129,7 +138,6 @@ class FloorContract:
         assert (await store.raise_shadow("job", 4)).shadow_floor == 9
         await store.raise_shadow("job", 12)
         assert (await store.raise_shadow("job", 4)).shadow_floor == 12
-        assert (await store.raise_floor("job", 0)).shadow_floor == 12
 
     async def test_fences_are_listed_by_key(self, store: Store) -> None:
         """In order, after the cursor, at most so many, and only those with the prefix."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import Event
+from gateway.stores.rules import handed_over, shadowed
+from gateway.stores.values import Event, Fence
 
 MAX_WAITING = 10_000
 """So many events, and so many keys of each other kind, wait at most."""
@@ -57,6 +58,10 @@ class LazyWrites:
     def shadow(self, key: str) -> int:
         """The shadow floor of `key` that waits; 0 for none."""
         return self._shadows.get(key, 0)
+
+    def upon(self, fence: Fence) -> Fence:
+        """The state of a key when what waits for it has been written."""
+        return shadowed(handed_over(fence, self._handovers.get(fence.key, 0)), self.shadow(fence.key))
 
     def record(self, event: Event) -> None:
         """Count `event` into the key's last waiting one if they are alike, else add it; drop at the bound."""

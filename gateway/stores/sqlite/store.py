@@ -147,7 +147,7 @@ class SqliteStore:
         require_token(token)
         known = self._fences.get(key)
         if known is not None and token <= known.floor:
-            return shadowed(known, self._lazy.shadow(key))
+            return self._lazy.upon(known)
         rule = partial(raised, token=token, at=self._clock())
         return await writer.change_fence(require_text(key), rule, event and storable(event))
 
