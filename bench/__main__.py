@@ -6,7 +6,6 @@ Exit status 1 if something could not be measured; a target that is missed is mar
 from __future__ import annotations
 
 import argparse
-import asyncio
 import multiprocessing
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import uvloop
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -89,7 +89,7 @@ def main() -> int:
     columns = SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     try:
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-            outcomes = asyncio.run(run(scale, options.only, progress))
+            outcomes = uvloop.run(run(scale, options.only, progress))
     except (NotMeasured, EmbeddedStoreError) as error:
         errors.print(f"could not measure: {error}", markup=False)
         return 1

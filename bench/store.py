@@ -16,6 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import uvloop
+
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.values import Event, EventKind
 
@@ -110,7 +112,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()
     for case in CASES:
-        result = asyncio.run(run(case))
+        result = uvloop.run(run(case))
         if options.json:
             print(json.dumps(asdict(result)), flush=True)
         else:

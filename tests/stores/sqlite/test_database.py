@@ -183,8 +183,9 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     connection = sqlite3.connect(path)
     ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'fence'")
+    ((size,),) = connection.execute("PRAGMA page_size")
     connection.close()
-    content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
+    content[(page - 1) * size : page * size] = b"\xff" * size
     path.write_bytes(content)
 
 
