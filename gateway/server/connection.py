@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         self._fruitless_bytes = 0
         parser, fields, limits = self._parser, self._fields, self._listener.limits
         assert parser is not None
-        size = len(self._target) + sum(map(len, chain.from_iterable(fields)))
+        size = len(self._target) + len(b"".join(chain.from_iterable(fields)))  # sooner done than to add up lengths
         if size > min(limits.max_header_bytes, limits.max_header_field_bytes) or len(fields) > MAX_FIELDS:
             self._refuse_too_large(size - len(self._target))
         version = parser.get_http_version()
