@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+import structlog
 import uvloop
 
 from gateway.cli.settings import UNREACHABLE, config_options, fail, settings_of
@@ -34,14 +35,16 @@ from gateway.upstream.embedded import EmbeddedStoreError
 OWN_FILES = 128
 """Files beside connections: the database, the embedded store's pipes, the control API's callers."""
 
+_log = structlog.get_logger(__name__)
+
 
 @click.command()
 @config_options
 @click.option("--quiet", is_flag=True, help="Say nothing on standard output; the log goes to standard error anyway.")
 @click.option("--json", "as_json", is_flag=True, help="Say on standard output, as JSON, where the gateway listens.")
 def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_json: bool) -> None:
-    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once. SIGHUP has it read the
-    files of TLS, and the keys of session tokens, again."""
+    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once, and so does the first
+    while it starts. SIGHUP has it read the files of TLS, and the keys of session tokens, again."""
     _open_standard_streams()
     settings = settings_of(config, assignments, file_faults, as_json=as_json)
     configure_logging(settings.server.log_level)
@@ -58,12 +61,23 @@ def serve(config: Path | None, assignments: tuple[str, ...], quiet: bool, as_jso
 async def _serve(settings: Settings, *, quiet: bool, as_json: bool) -> None:
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    starting = loop.create_task(start_gateway(settings))
+
+    def stop() -> None:
+        if not told_to_stop.is_set():  # what ends a start halfway is quick, and must come to its end
+            told_to_stop.set()
+            starting.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop.set)
+        loop.add_signal_handler(number, stop)
     on_terminal, hung_up = os.isatty(0), asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     too_few = _open_files(settings)
-    gateway = await start_gateway(settings)
+    try:
+        gateway = await starting
+    except asyncio.CancelledError:
+        _log.info("start-given-up")
+        return
     if too_few:
         gateway.telemetry.warning("few-files", **too_few)
     reload = _hang_up(gateway, on_terminal=on_terminal)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import http.client
 import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -294,6 +296,35 @@ def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
         gateway.wait_for("Control API")
         assert gateway.stop() == 0
     assert gateway.log().count('"event":"session-keys-loaded"') == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("held", [True, False], ids=["waiting for an earlier store", "while its own store starts"])
+def test_told_to_stop_during_the_start(held: bool, number: signal.Signals, tmp_path: Path) -> None:
+    """SIGTERM and Ctrl-C end a start that waits for the embedded store at once, cleanly, and leave nothing running; a
+    second one changes nothing."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with (store / "lock").open("w") as lock:
+        if held:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        gateway = GatewayProcess(tmp_path)
+        gateway.process = process = gateway._serve()
+        while not ("waiting for an earlier embedded store" in gateway.log() if held else (store / "volumes").exists()):
+            assert process.poll() is None, gateway.log()
+        process.send_signal(number)
+        process.send_signal(number)
+        try:
+            assert process.wait(5) == 0, gateway.log()
+        finally:
+            gateway.kill()
+        # A store of its own would hold the lock as long as it runs.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    events = [json.loads(line)["event"] for line in gateway.log().splitlines()]
+    assert events[-1] == "start-given-up"
+    assert "started" not in events
+    with contextlib.closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
+        assert database.execute("SELECT count(*) FROM meta WHERE name = 'clean'").fetchall() == [(1,)]
 
 
 def test_the_version_is_told() -> None:
