@@ -22,6 +22,7 @@ class Identity:
     names: tuple[str, ...]
     """The host names and IP addresses it is for."""
     not_after: datetime
+    """Until when it is believed: its own last moment, or that of one in its chain, if that comes before."""
 
 
 def read_identity(cert: Path, key: Path, now: float) -> Identity:
@@ -41,7 +42,7 @@ def read_identity(cert: Path, key: Path, now: float) -> Identity:
         if fault := _out_of_time(certificate, now):
             which = "" if number == 1 else f"certificate number {number} ({certificate.subject.rfc4514_string()}) "
             raise CertificateError(cert, f"{which}{fault}")
-    return Identity(_names(chain[0]), chain[0].not_valid_after_utc)
+    return Identity(_names(chain[0]), min(certificate.not_valid_after_utc for certificate in chain))
 
 
 def check_authorities(path: Path, now: float) -> None:

@@ -46,6 +46,13 @@ def test_a_good_pair_tells_its_names_and_its_end(pair: Pair, tmp_path: Path) -> 
     assert read_identity(both, both, time.time()) == identity
 
 
+def test_a_chain_ends_with_the_first_of_it(authority: Authority) -> None:
+    """A certificate is believed no longer than those that vouch for it."""
+    pair, above = authority.issue("s3.example.com", to_days=9), authority.issue("issuer.example.com", to_days=2)
+    pair.cert.write_bytes(pair.cert.read_bytes() + above.cert.read_bytes())
+    assert read_identity(*pair, time.time()).not_after == read_identity(*above, time.time()).not_after
+
+
 def encrypt(pair: Pair) -> None:
     key = load_pem_private_key(pair.key.read_bytes(), None)
     pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"sesame")))

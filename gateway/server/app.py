@@ -29,7 +29,7 @@ from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.sessions import Issuer, Sessions
-from gateway.server.tls import Tls
+from gateway.server.tls import Tls, TlsMetrics
 from gateway.service.batches import Batches
 from gateway.service.completions import Completions
 from gateway.service.fences import Fences
@@ -193,6 +193,8 @@ class Gateway:
         registry.register(LeaseMetrics(self.leases))
         registry.register(JobMetrics(self.jobs, self.completions))
         registry.register(WebhookMetrics(self.webhooks))
+        if parts.tls is not None:
+            registry.register(TlsMetrics(parts.tls))
         leases = LeaseCalls(
             self.leases,
             max_ttl_s=parts.max_lease_ttl_s,

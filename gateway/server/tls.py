@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway.clock import SystemClock
 from gateway.config.load import Fault
@@ -124,6 +127,29 @@ class Tls:
         for side in self._sides.values():
             telemetry.event("tls-loaded", **side.told())
 
+    def shown(self) -> Iterator[tuple[str, Identity]]:
+        """The certificates in use, by the sections that name them."""
+        for side in self._sides.values():
+            if side.identity is not None:
+                yield side.section, side.identity
+
+
+class TlsMetrics(Collector):
+    """What Prometheus is told."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+
+    def collect(self) -> Iterator[Metric]:
+        expiry = GaugeMetricFamily(
+            "fencing_tls_certificate_expiry_timestamp_seconds",
+            "Until when the certificate in use, and its chain, are valid.",
+            labels=["section"],
+        )
+        for section, identity in self._tls.shown():
+            expiry.add_metric([section], identity.not_after.timestamp())
+        yield expiry
+
 
 class _Side:
     """One section's TLS."""
@@ -131,17 +157,17 @@ class _Side:
     def __init__(self, files: _Files, now: float) -> None:
         self._files = files
         self.section = files.section
-        self.context, self._identity = files.load(now)
+        self.context, self.identity = files.load(now)
         self.served = self.context
         self._changing = ChangingCertificate(self.served) if files.listens else None
 
     def load(self, now: float) -> None:
-        self.context, self._identity = self._files.load(now)
+        self.context, self.identity = self._files.load(now)
         if self._changing is not None:
             self._changing.change(self.context)
 
     def told(self) -> dict[str, object]:
         told: dict[str, object] = {"section": self.section}
-        if self._identity is not None:
-            told |= {"names": self._identity.names, "until": f"{self._identity.not_after:%Y-%m-%dT%H:%M:%SZ}"}
+        if self.identity is not None:
+            told |= {"names": self.identity.names, "until": f"{self.identity.not_after:%Y-%m-%dT%H:%M:%SZ}"}
         return told

@@ -12,15 +12,19 @@ from urllib.request import Request, urlopen
 
 import click
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import gateway
 from gateway.cli import main
 from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE
+from gateway.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.core.errors import Reason
 from gateway.s3.errors import CODE_OF_REASON, STATUS_OF_CODE
+from gateway.server.tls import Tls, TlsMetrics
 from gateway.stores.values import EventKind
+from tests.authority import Authority
 from tests.docs.conftest import Shell
 from tests.docs.pages import DOCS, ROOT, blocks, codes, first_codes, page, prose, rows, section
 
@@ -53,17 +57,25 @@ def test_every_reason_has_its_code() -> None:
 # --- what the gateway tells of itself
 
 
-def test_every_metric_has_its_row(shell: Shell) -> None:
-    """The metrics that a running gateway exports, by the names and labels that Prometheus reads."""
+def test_every_metric_has_its_row(shell: Shell, authority: Authority) -> None:
+    """The metrics that a running gateway exports, and those of TLS, by the names and labels that Prometheus reads."""
     told = {codes(row[0])[0]: set(codes(row[1])) for row in rows(section(OPERATING, "## Metrics"))}
-    assert told == metrics(shell)
+    cert, key = authority.issue("s3.example.com")
+    served = Settings.model_validate({"s3": {"tls_cert": cert, "tls_key": key}})
+    of_tls = CollectorRegistry()
+    of_tls.register(TlsMetrics(Tls(served, SystemClock.wall)))
+    assert told == metrics(exported(shell)) | metrics(generate_latest(of_tls).decode())
 
 
-def metrics(shell: Shell) -> dict[str, set[str]]:
+def exported(shell: Shell) -> str:
     request = Request(shell.gateway.control_url + "/metrics")
     request.add_header("Authorization", f"Bearer {shell.variables['FENCING_GATEWAY_API_TOKEN']}")
     with urlopen(request, timeout=10) as answer:
-        text = answer.read().decode()
+        text: str = answer.read().decode()
+    return text
+
+
+def metrics(text: str) -> dict[str, set[str]]:
     found = {}
     for family in text_string_to_metric_families(text):
         if not family.name.endswith("_created"):
@@ -173,7 +185,7 @@ def test_the_settings_named_are_there(name: str, shell: Shell) -> None:
         if key in keys:
             assert keys[key] == int(in_brackets or in_cell), f"{key} is {keys[key]}"
     of_the_log = {"settle_s", "again_after_s"}
-    others = {*request_line(shell), *metrics(shell), *members(), *of_the_log}
+    others = {*request_line(shell), *metrics(exported(shell)), *members(), *of_the_log}
     for word in codes(text):
         if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", word) and not word.startswith("aws_"):
             assert word in keys or word in others, word

@@ -216,6 +216,27 @@ async def test_new_connections_get_the_new_certificate(rig: Rig, pair: Pair, aut
     assert loaded[0]["until"] < loaded[2]["until"]
 
 
+def lasts(rig: Rig, section: str) -> float | None:
+    """Until when, as Prometheus is told, that section's certificate is valid."""
+    name = "fencing_tls_certificate_expiry_timestamp_seconds"
+    return rig.gateway.telemetry.registry.get_sample_value(name, {"section": section})
+
+
+async def test_until_when_certificates_last_is_measured(rig: Rig, pair: Pair, authority: Authority) -> None:
+    """The metric has the last moment of what is shown: after a reload the new one's, and the old one's as long as the
+    new cannot be used. Plain HTTP has none."""
+    async with running() as plain:
+        assert lasts(plain, "s3") is None
+    for section in ("s3", "control"):
+        assert lasts(rig, section) == pytest.approx(time.time() + 86_400, abs=60)
+    replace(pair, authority.issue(HOST, to_days=9))
+    assert lasts(rig, "s3") == pytest.approx(time.time() + 86_400, abs=60)
+    rig.gateway.reload()
+    pair.cert.unlink()
+    rig.gateway.reload()
+    assert lasts(rig, "s3") == lasts(rig, "control") == pytest.approx(time.time() + 9 * 86_400, abs=60)
+
+
 async def test_a_broken_certificate_changes_nothing(rig: Rig, pair: Pair, authority: Authority) -> None:
     """Whatever is wrong with the new files, the old certificate goes on, and a warning says what it is; once they are
     right they are taken."""
