@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
@@ -217,6 +218,10 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
             if error.errno == errno.EPIPE:  # click's to deal with
                 raise
             fail(printable(str(error)), REFUSED)
+        except KeyboardInterrupt:
+            # By the signal, as a shell wants it told: with a status of our own, a refusal, its script would go on.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
 
     return control_options(config_options(run))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.control_client import ControlClient, Distrusted, control_command
-from gateway.cli.show import print_json, printable
+from gateway.cli.show import print_json, printable, tell
 
 
 @click.command()
@@ -16,7 +16,7 @@ def healthcheck(client: ControlClient, as_json: bool) -> None:
         answer = client.check_alive()
     except Distrusted as distrusted:
         # To end it would help nobody: the files may have been renewed and not been read again, or have expired.
-        click.echo(f"fencing-gateway: {printable(str(distrusted))}", err=True)
+        tell(printable(str(distrusted)))
         answer = {"status": "not believed"}
     if as_json:
         print_json(answer)

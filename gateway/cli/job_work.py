@@ -23,7 +23,7 @@ from gateway.cli.run import (
     worker_options,
 )
 from gateway.cli.settings import REFUSED, Seconds, fail
-from gateway.cli.show import json_line, printable
+from gateway.cli.show import json_line, printable, tell
 from gateway.cli.supervise import status_of
 from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncJob
@@ -115,8 +115,7 @@ class Task:
                 job.release()
             elif status:
                 job.fail(f"exit status {status}")
-                told = f"{job.key}: attempt {job.attempts} has failed with exit status {status}"
-                click.echo(f"fencing-gateway: {printable(told)}", err=True)
+                tell(printable(f"{job.key}: attempt {job.attempts} has failed with exit status {status}"))
 
     def hurry(self) -> None:
         """End all that runs; their jobs go back to the queue."""
@@ -156,7 +155,7 @@ class Crew:
                 try:
                     await asyncio.get_running_loop().run_in_executor(pool, self._task.do, job)
                 except GatewayError as error:
-                    click.echo(f"fencing-gateway: {printable(f'{job.key}: {error}')}", err=True)
+                    tell(printable(f"{job.key}: {error}"))
                 except OSError as error:
                     self._give_up(error)
 
@@ -174,7 +173,7 @@ class Crew:
             if not self._reached:
                 self._give_up(error)
             else:
-                click.echo(f"fencing-gateway: {printable(str(error))}", err=True)
+                tell(printable(str(error)))
             return []
         except GatewayError as error:
             self._give_up(error)
@@ -191,8 +190,8 @@ class Crew:
         if self._draining:
             self._task.hurry()
             return
-        click.echo("fencing-gateway: waiting for what runs; once more ends it", err=True)
         self._drain()
+        tell("waiting for what runs; once more ends it")
 
     def _drain(self) -> None:
         self._draining = True

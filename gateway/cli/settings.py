@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.cli.show import print_json
+from gateway.cli.show import print_json, tell
 from gateway.config.load import Fault, load
 from gateway.config.settings import Settings
 from gateway.config.source import ConfigError
@@ -76,7 +76,7 @@ def fail(message: str, status: int = USAGE, *, as_json: bool = False) -> NoRetur
     """Say what is wrong, `as_json` to programs too, and exit."""
     if as_json:
         print_json({"ok": False, "error": message})
-    click.echo(f"fencing-gateway: {message}", err=True)
+    tell(message)
     sys.exit(status)
 
 

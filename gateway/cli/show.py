@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -34,6 +35,13 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {printable(value)}")
+
+
+def tell(message: str) -> None:
+    """Say it on standard error. Where that takes nothing, as on a full disk, or when its reader has gone, what is to be
+    done and the exit status stay what they are."""
+    with suppress(OSError):
+        click.echo(f"fencing-gateway: {message}", err=True)
 
 
 def moment(at: str | None) -> str:

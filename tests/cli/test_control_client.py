@@ -12,7 +12,7 @@ import pytest
 from tests.cli.working import command as command_line
 from tests.cli.working import environ
 from tests.conftest import StoreServer
-from tests.gateway_process import GatewayProcess, before, command
+from tests.gateway_process import GatewayProcess, before, command, environment
 from tests.scripted import saying
 
 WORKER, OPERATOR = "worker-token", "operator-token"
@@ -120,6 +120,17 @@ def test_a_full_disk_that_the_output_goes_to(gateway: GatewayProcess) -> None:
     assert listed.returncode == 1
     assert listed.stderr.count(b"\n") == 1
     assert b"No space left on device" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(("status", "--url", "http://127.0.0.1:1"), 3), (("lease", "acquire", ""), 2)]
+)
+def test_nobody_takes_what_it_says(arguments: tuple[str, ...], status: int) -> None:
+    """With a standard error on a full disk the status tells all the same what has happened."""
+    with open("/dev/full", "wb") as full:
+        assert (
+            subprocess.run(command_line(*arguments), env=environment(), stderr=full, check=False).returncode == status
+        )
 
 
 # --- where

@@ -7,13 +7,15 @@ import os
 import resource
 import secrets
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.working import children, is_gone, metric, running, until
+from tests.cli.working import BOUND_S, children, environ, is_gone, metric, running, until
+from tests.cli.working import command as command_line
 from tests.gateway_process import GatewayProcess, command
 
 SLEEPS = "echo $$; while :; do sleep 0.1; done"
@@ -109,6 +111,24 @@ def test_a_command_that_is_deaf_is_ended_by_the_second_signal(gateway: GatewayPr
         assert all(map(is_gone, pids))
         assert work.said() == ""
     assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 2
+
+
+@pytest.mark.parametrize("stream", ["full", "broken"])
+def test_nobody_takes_what_it_says(gateway: GatewayProcess, queue: str, stream: str) -> None:
+    """With a standard error on a full disk, or whose reader has gone, it works on after a failed attempt, and heeds the
+    signals to stop, of which it says something, too."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full" if stream == "full" else writer, "wb") as nobody:
+        keys = submit(gateway, queue, "1", "0")
+        line = command_line("job", "work", "--queue", queue, "--", "sh", "-c", "exit $1", "-", "{payload}")
+        with subprocess.Popen(line, env=environ(gateway), stdin=subprocess.DEVNULL, stderr=nobody) as work:
+            try:
+                until(lambda: [job(gateway, key)["state"] for key in keys] == ["delayed", "completed"])
+                work.terminate()
+                assert work.wait(BOUND_S) == 0
+            finally:
+                work.kill()
 
 
 def test_a_guard_that_is_killed_takes_its_command_along(gateway: GatewayProcess, queue: str) -> None:

@@ -345,3 +345,16 @@ def test_ended_while_it_waits_in_line(gateway: GatewayProcess, key: str) -> None
             second.process.terminate()
             assert (second.status(), second.line()) == (143, "")
         until(lambda: waiting(gateway) == 0)
+
+
+@pytest.mark.parametrize("call", [("run", "--key"), ("lease", "acquire")])
+def test_interrupted_while_it_waits_in_line(gateway: GatewayProcess, key: str, call: tuple[str, ...]) -> None:
+    """It dies of Ctrl-C, so that a script ends with it: with a status of its own it would tell that it was refused."""
+    with running(gateway, "run", "--key", key, *TTL, "--", "sh", "-c", SLEEPS) as first:
+        first.line()
+        rest = ("--", "echo", "begun") if call[0] == "run" else ()
+        with running(gateway, *call, key, "--wait", "60", *rest) as second:
+            until(lambda: waiting(gateway) == 1)
+            second.process.send_signal(signal.SIGINT)
+            assert (second.status(), second.line()) == (-signal.SIGINT, "")
+        until(lambda: waiting(gateway) == 0)
