@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-from gateway.core.errors import Outcome
+from gateway.core.errors import Outcome, TryAgain
 from gateway.core.names import RECORD_KEY
 from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, condition_on
 from gateway.s3.xml import error_code
-from gateway.service.refusals import unavailable
+from gateway.service.refusals import refuse_our_own_fault, unavailable
 from gateway.service.sending import result_of
 from gateway.stores.values import MAX_GENERATION
 from gateway.upstream.base import (
@@ -130,10 +130,7 @@ class RecordObjects:
                 raise NoBucket(f"there is no bucket {name}")
             return None
         if response.status != 200:
-            raise unavailable(
-                f"it answers {response.status} to a GET of {name}/{RECORD_KEY}, the bucket's record. The gateway's "
-                "credentials need s3:GetObject and s3:PutObject on it, and s3:ListBucket on its bucket"
-            )
+            raise _unreadable(name, response.status, error_code(body))
         etag = response.header("etag") or ""
         try:
             return Seen(parse_record(body), etag)
@@ -172,5 +169,16 @@ class RecordObjects:
             return seen
         if result is not None and result.status in CONDITION_FAILED_STATUS:
             return None
+        if result is not None:
+            refuse_our_own_fault(result.code)
         told = "no answer came" if result is None else f"it answers {result.status} {result.code or ''}".strip()
         raise unavailable(f"the record of bucket {name} ({RECORD_KEY}) cannot be written: {told}", Outcome.NOT_APPLIED)
+
+
+def _unreadable(name: str, status: int, code: str | None) -> TryAgain:
+    """Raises `TryAgain`, too, where credentials or clock are at fault and no permission would help."""
+    refuse_our_own_fault(code)
+    told = f"it answers {status} {code or ''}".strip() + f" to a GET of {name}/{RECORD_KEY}, the bucket's record"
+    if status == 403:
+        told += ". The gateway's credentials need s3:GetObject and s3:PutObject on it, and s3:ListBucket on its bucket"
+    return unavailable(told)

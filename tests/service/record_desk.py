@@ -34,7 +34,8 @@ class Counting(FaultyUpstream):
         super().__init__(*buckets)
         self.reads = 0
         self.unreadable: int | None = None
-        """Answers reads of the record with that status."""
+        """Answers reads of the record with that status, and with `unreadable_code`."""
+        self.unreadable_code = "AccessDenied"
         self.lost_reads = False
 
     async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
@@ -43,7 +44,8 @@ class Counting(FaultyUpstream):
             if self.lost_reads:
                 raise UpstreamLost("connection reset")
             if self.unreadable is not None:
-                return MemoryResponse(self.unreadable, [], b"")
+                body = f"<Error><Code>{self.unreadable_code}</Code></Error>".encode()
+                return MemoryResponse(self.unreadable, [], body)
         return await super().read(request, body)
 
     @property

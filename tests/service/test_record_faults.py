@@ -72,17 +72,27 @@ def test_a_record_that_was_deleted_is_made_anew() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("status", [403, 500])
-def test_a_record_that_nobody_may_read_shuts_the_bucket(status: int) -> None:
-    """What the store does not show may be another's; on 403 the message names the permissions."""
+@pytest.mark.parametrize(
+    ("status", "code", "told", "not_told"),
+    [
+        (403, "AccessDenied", "it answers 403 AccessDenied to a GET of", "own credentials"),
+        (403, "AccessDenied", "s3:GetObject", "own credentials"),
+        (403, "SignatureDoesNotMatch", "own credentials or clock (SignatureDoesNotMatch)", "s3:GetObject"),
+        (400, "ExpiredToken", "own credentials or clock (ExpiredToken)", "s3:GetObject"),
+        (503, "SlowDown", "it answers 503 SlowDown to a GET of", "s3:GetObject"),
+    ],
+)
+def test_a_record_that_nobody_may_read_shuts_the_bucket(status: int, code: str, told: str, not_told: str) -> None:
+    """What the store does not show may be another's; the message names permissions only where they would help."""
 
     async def main() -> None:
         upstream = Counting(BUCKET)
-        upstream.unreadable = status
+        upstream.unreadable, upstream.unreadable_code = status, code
         one = await gateway(upstream)
         error = await refusal(one.put(34, b"a"))
         assert error.reason is Reason.UPSTREAM_UNAVAILABLE
-        assert "s3:GetObject" in error.message
+        assert told in error.message
+        assert not_told not in error.message
         assert upstream.sent == []
         await one.writes.close()
 
