@@ -55,8 +55,9 @@ class Uploads:
         """Copies that an earlier run had under way when it ended; forgotten when they can no longer land."""
         self._under_way: Counter[_Place] = Counter()
         """How many Completes of an upload may still land."""
-        self._finished: dict[_Place, tuple[Upload, str]] = {}
-        """Uploads that a Complete has finished, with its ETag, and the store has not been told: another may land."""
+        self._over: dict[_Place, tuple[Upload, str | None]] = {}
+        """Uploads that a Complete has finished, with its ETag, or that have been thrown away, and the store has not been
+        told: another Complete may land."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -177,16 +178,25 @@ class Uploads:
         """AbortMultipartUpload: throws away what was staged; also for an upload that has been overtaken."""
         request = request_of(write, payload_sha256=EMPTY_SHA256)
         result = await self._staged(request)
+        if upload.state is UploadState.COMPLETED:
+            return result  # too late; a repeated Complete is answered as before
         if result.answer is Answer.APPLIED or result.code == "NoSuchUpload":
-            try:
-                await self._store.close_upload(upload)
-            except StoreUnavailable as error:
-                raise store_unavailable(error) from error
+            await self._forget(upload)
             if upload.state in (UploadState.OPEN, UploadState.REVOKED):
                 self._ended(upload)
         if result.code == "NoSuchUpload" and upload.state in (UploadState.REVOKED, UploadState.ABORTED):
             return Result(204, [], b"")  # it has been thrown away: the gateway was there before
         return result
+
+    async def _forget(self, upload: Upload) -> None:
+        """Forget what has been thrown away; while a Complete of it may land, only noted. Raises `TryAgain`."""
+        if self._may_land(upload):
+            self._over.setdefault(_place(upload), (upload, None))
+            return
+        try:
+            await self._store.close_upload(upload)
+        except StoreUnavailable as error:
+            raise store_unavailable(error) from error
 
     # --- Complete's answers
 
@@ -220,10 +230,10 @@ class Uploads:
         return result
 
     async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
-        if _place(upload) not in self._finished:
-            self._finished[_place(upload)] = upload, etag
+        if self._over.get(_place(upload), (upload, None))[1] is None:
+            self._over[_place(upload)] = upload, etag
             self._ended(upload)
-        await self._record_finished()
+        await self._record_over()
         return result
 
     def _settled(self, upload: Upload) -> None:
@@ -234,18 +244,24 @@ class Uploads:
             del self._under_way[place]
             self._wake.set()
 
-    async def _record_finished(self) -> None:
-        """Record what is finished once nothing of it can land: until then its binding tells an unclean start to wait.
+    def _may_land(self, upload: Upload) -> bool:
+        """Whether a Complete of the upload may still take effect, also one that an earlier run has sent."""
+        left_s = self._fences.earlier_run.object_settles_in_s(upload.bucket, upload.object_key)
+        return _place(upload) in self._under_way or left_s is not None
+
+    async def _record_over(self) -> None:
+        """Record what is over once nothing of it can land: until then its binding tells an unclean start to wait.
         A store may let two Completes of one upload win (measured on SeaweedFS)."""
-        for place, (upload, etag) in list(self._finished.items()):
-            if place in self._under_way or self._fences.earlier_run.object_settles_in_s(
-                upload.bucket, upload.object_key
-            ):
+        for place, (upload, etag) in list(self._over.items()):
+            if self._may_land(upload):
                 continue
-            # Where it fails, it is tried again later: the object is there all the same.
+            # Where it fails, it is tried again later: the object is there, or gone, all the same.
             with suppress(StoreUnavailable):
-                await self._store.complete_upload(upload, etag)
-                self._finished.pop(place, None)
+                if etag is None:
+                    await self._store.close_upload(upload)
+                else:
+                    await self._store.complete_upload(upload, etag)
+                self._over.pop(place, None)
 
     async def _again(self, write: Write, upload: Upload) -> Result:
         """A repeated Complete answers success again while the floor is still its own."""
@@ -287,7 +303,7 @@ class Uploads:
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     _log.exception("internal-error", fence_key=key)
                     self._wanted.add(key)
-            await self._record_finished()
+            await self._record_over()
             if loop.time() >= copies_settle_at:
                 with suppress(StoreUnavailable):
                     while self._earlier_copies:

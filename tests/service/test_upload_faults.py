@@ -284,6 +284,56 @@ def test_an_upload_that_its_client_aborts_is_forgotten() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("crashed_before", [False, True])
+def test_an_upload_aborted_while_its_complete_may_land_is_remembered_over_a_crash(crashed_before) -> None:
+    """R5: SDKs abort after a Complete whose answer is lost. What the store has begun to assemble may still appear, and
+    a start that is not clean waits for it as long; afterwards the id means nothing any more."""
+
+    async def main() -> None:
+        r = await rig()
+        upload_id, etag = await ready(r)
+        r.upstream.faults = [Fault.LOST_LATE]
+        assert (await refusal(r.complete(upload_id, etag=etag))).reason is Reason.IN_DOUBT
+        if crashed_before:
+            await r.uploads.stop()
+            await r.store.stop(clean=False)
+            r = await rig(store=r.store, upstream=r.upstream)
+        assert (await abort(r, upload_id)).status == 204
+        await r.uploads.stop()
+        await r.store.stop(clean=False)
+        r = await rig(store=r.store, upstream=r.upstream, timing=Timing(handover_wait_s=1000))
+        _, seconds = await elapsed(r.put(34, b"B"))
+        assert seconds == pytest.approx(300, abs=0.1)
+        await asyncio.sleep(1)
+        assert await r.store.open_uploads(None, 10) == []
+
+    run(main())
+
+
+def test_an_upload_aborted_while_its_complete_may_land_is_forgotten_once_it_cannot() -> None:
+    """Its id means nothing any more; a Complete that turns out to have succeeded is answered so all the same."""
+
+    async def main() -> None:
+        r = await rig()
+        lost, etag = await ready(r)
+        landed, etag_2 = await ready(r)
+        for upload_id, part in ((lost, etag), (landed, etag_2)):
+            r.upstream.faults = [Fault.LOST_LATE]
+            await refusal(r.complete(upload_id, etag=part))
+        r.upstream.late.pop(0)
+        r.upstream.land()
+        assert (await abort(r, lost)).status == 204
+        assert (await abort(r, landed)).code == "NoSuchUpload"
+        assert (await r.complete(landed, etag=etag_2)).status == 200
+        await asyncio.sleep(400)
+        assert await r.store.upload(BUCKET, JOB, lost) is None
+        assert (await r.store.upload(BUCKET, JOB, landed)).state is UploadState.COMPLETED
+        assert (await abort(r, landed)).code == "NoSuchUpload"
+        assert (await r.complete(landed, etag=etag_2)).status == 200
+
+    run(main())
+
+
 def test_what_has_been_revoked_and_aborted_is_marked_and_its_client_is_told() -> None:
     """R6: the binding stays a while, so that the worker hears that it is stale and not that it never was."""
 
