@@ -27,9 +27,10 @@ T = TypeVar("T")
 class Hold(ABC):
     """Obtained, kept, ended: what leases and deliveries have in common."""
 
-    def __init__(self, calls: Calls, clock: Clock) -> None:
+    def __init__(self, calls: Calls, clock: Clock, patience_s: float) -> None:
         self._calls = calls
         self._clock = clock
+        self._patience_s = patience_s
         self._held: Held | None = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._begun = False
@@ -91,14 +92,14 @@ class Hold(ABC):
         return held
 
     def complete(self, result: object, outputs: Sequence[str]) -> Coroutine[Any, Any, JobRecord]:
-        """Record the job as done; repeated until the deadline. Raises `Refused`, `Unreachable`."""
+        """Record the job as done, for as long as it may take. Raises `Refused`, `Unreachable`."""
         held, grant = self.held, self.held.grant
         held.check()
 
         async def attempt() -> JobRecord:
             return await self._calls.complete(grant.key, grant.token, result, outputs)
 
-        return self._finish(lambda: patiently(attempt, lambda: held.deadline, self._clock))
+        return self._finish(lambda: self._told_at_last(attempt))
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Give it back, for others to have. Raises `Refused`, `Unreachable`."""
@@ -106,13 +107,13 @@ class Hold(ABC):
         return self._finish(lambda: self._give_back(grant))
 
     def fail(self, error: str, *, retry: bool, delay_s: float | None) -> Coroutine[Any, Any, None]:
-        """Tell that the attempt has failed; repeated until the deadline. Raises `Refused`, `Unreachable`."""
-        held, grant = self.held, self.held.grant
+        """Tell that the attempt has failed, for as long as it may take. Raises `Refused`, `Unreachable`."""
+        grant = self.held.grant
 
         async def attempt() -> None:
             await self._calls.fail(grant.key, grant.token, error, retry=retry, delay_s=delay_s)
 
-        return self._finish(lambda: patiently(attempt, lambda: held.deadline, self._clock))
+        return self._finish(lambda: self._told_at_last(attempt))
 
     async def abandon(self) -> None:
         """Who was to have it went away while it was being obtained: if it has been, others are to have it. Raises
@@ -124,10 +125,16 @@ class Hold(ABC):
 
     async def leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
         """Unless it is over: a last call, whose failure is nobody's concern. Then stop renewing."""
-        if self._held is not None and not self.ended and not self._held.lost.is_set():
+        if self._held is not None and not self.ended and self._held.left_s:
             with suppress(GatewayError):
                 await farewell()
         self._stop_renewing()
+
+    async def _told_at_last(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeated until the deadline, and until patience is over: the work is done, and what has run out is the
+        holder's until somebody else is granted it."""
+        held, patient = self.held, patience(self._clock, self._patience_s)
+        return await patiently(attempt, lambda: max(held.deadline, patient()), self._clock)
 
     def _finish(self, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         self.not_ended_for = Unreachable(f"the call that was to end {self.held.grant.key!r} was cut short")
@@ -175,7 +182,7 @@ class LeaseHold(Hold):
     """A lease on a key."""
 
     def __init__(self, calls: Calls, clock: Clock, wish: LeaseWish, repeat_key: Callable[[], str]) -> None:
-        super().__init__(calls, clock)
+        super().__init__(calls, clock, wish.patience_s)
         self._wish = wish
         self._new_repeat_key = repeat_key
         self._last_repeat_key = ""
@@ -216,8 +223,8 @@ class LeaseHold(Hold):
 class JobHold(Hold):
     """A job that a queue has delivered."""
 
-    def __init__(self, calls: Calls, clock: Clock, grant: Grant) -> None:
-        super().__init__(calls, clock)
+    def __init__(self, calls: Calls, clock: Clock, patience_s: float, grant: Grant) -> None:
+        super().__init__(calls, clock, patience_s)
         self.grant = grant
 
     async def _obtained(self) -> Held:

@@ -76,7 +76,7 @@ class _Context(Guarded):
     async def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
         """Record the job as done, once and for all, with a JSON `result` of up to 64 KiB. The gateway first verifies
         that each of `outputs` (BUCKET/KEY) was written under this token. From then on the token is sealed and the lease
-        ended. Repeated through lost answers and restarts until the deadline.
+        ended. Repeated through lost answers and restarts until the deadline, and for `patience_s` at least.
 
         Raises `JobCompleted`, `StaleToken`, `LeaseLost`, `Refused` (an output is not there), `Unreachable` (whether it
         is recorded is not known; `GatewayClient.job` tells)."""

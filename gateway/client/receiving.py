@@ -42,7 +42,7 @@ class Receiving:
             patient = patience(self._clock, self._wish.patience_s)
             grants = await patiently(lambda: self._ask(wait_until - self._clock.monotonic()), patient, self._clock)
             if grants or self._clock.monotonic() >= wait_until:
-                return [JobHold(self._calls, self._clock, grant) for grant in grants]
+                return [JobHold(self._calls, self._clock, self._wish.patience_s, grant) for grant in grants]
             await asyncio.sleep(max(0.0, began + LEAST_TURN_S - self._clock.monotonic()))
 
     async def give_back(self) -> None:

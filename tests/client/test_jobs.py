@@ -18,6 +18,7 @@ from tests.chaos.proxy import Harm
 from tests.client.rig import BOUND_S, Served
 
 VISIBILITY_S = 0.6
+AFTERWARDS_S = 0.3
 
 
 @pytest.fixture
@@ -217,6 +218,20 @@ async def test_a_failure_that_does_not_get_through_is_told_again(gateway: Served
             gateway.harms.append((b"/fail", Harm.CUT_BEFORE))
             await job.fail("no such scene", retry=False)
         assert ((await client.job(key)).state, gateway.harms) == ("dead", [])
+
+
+async def test_a_failure_is_told_also_after_the_deadline(gateway: Served, key: str, queue: str) -> None:
+    """The gateway is away for longer than the job's time: what is said of it is recorded all the same."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        async with await taken(client, queue) as job:
+            gateway.reachable = False
+            failing = asyncio.create_task(job.fail("no such scene", retry=False))
+            await asyncio.sleep(job.left_s + AFTERWARDS_S)
+            gateway.reachable = True
+            await failing
+        record = await client.job(key)
+        assert (record.state, record.error) == ("dead", "no such scene")
 
 
 async def test_a_cancelled_worker_gives_its_job_back(gateway: Served, key: str, queue: str) -> None:

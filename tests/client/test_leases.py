@@ -26,6 +26,7 @@ from tests.chaos.proxy import Harm
 from tests.client.rig import BOUND_S, Served
 
 TTL_S = 1.0
+AFTERWARDS_S = 0.3
 
 
 # --- asyncio
@@ -277,6 +278,38 @@ async def test_a_gateway_that_cannot_be_reached_is_borne_until_the_deadline(gate
             await work()
         gateway.reachable = True
         assert 0 <= late_s[0] < 1.5
+
+
+async def test_what_is_done_is_recorded_also_after_the_deadline(gateway: Served, key: str) -> None:
+    """The gateway is away for longer than the lease lasts. The work is done, and nobody has taken over: it is told for
+    as long as the client has patience."""
+    async with GatewayClient(gateway.url) as client:
+        async with client.lease(key, ttl_s=TTL_S) as lease:
+            gateway.reachable = False
+            completing = asyncio.create_task(lease.complete())
+            await asyncio.sleep(lease.left_s + AFTERWARDS_S)
+            gateway.reachable = True
+            await completing
+        record = await client.job(key)
+        assert record.completion is not None
+        assert record.completion.token == lease.token
+
+
+async def test_patience_ends(gateway: Served, key: str) -> None:
+    """Nobody is there to be told that it is done: at the deadline, and without patience, that is said."""
+    async with GatewayClient(gateway.url, patience_s=0) as client:
+
+        async def work() -> None:
+            async with client.lease(key, ttl_s=TTL_S) as lease:
+                gateway.reachable = False
+                deadlines.append(lease.deadline)
+                await lease.complete()
+
+        deadlines: list[float] = []
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(work(), BOUND_S)
+        gateway.reachable = True
+        assert HolderClock.monotonic() >= deadlines[0]
 
 
 async def test_nobody_there_is_told_when_patience_is_over(gateway: Served, key: str) -> None:
