@@ -56,8 +56,8 @@ class Uploads:
         self._under_way: Counter[_Place] = Counter()
         """How many Completes of an upload may still land."""
         self._over: dict[_Place, tuple[Upload, str | None]] = {}
-        """Uploads that a Complete has finished, with its ETag, or that have been thrown away, and the store has not been
-        told: another Complete may land."""
+        """Uploads finished by a Complete, with its ETag, or thrown away, and the store has not been told: another
+        Complete may land."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
