@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar, TextIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 import orjson
 import structlog
@@ -77,20 +77,20 @@ class _Lines:
     """The log's stream. A line that it does not take, its disk full or its reader gone, is lost, and nothing else
     suffers from it: no request, no book-keeping of the fence, and not the next line."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._torn = False
         """Part of the last line may have been taken."""
 
-    def write(self, text: str) -> int:
+    def write(self, line: bytes) -> int:
         try:
-            self._stream.write("\n" + text if self._torn else text)
+            self._stream.write(b"\n" + line if self._torn else line)
             self._stream.flush()
         except OSError:
             self._torn = True
             return 0
         self._torn = False
-        return len(text)
+        return len(line)
 
     def flush(self) -> None:
         """Each line has been."""
@@ -99,17 +99,17 @@ class _Lines:
 class _Output:
     """Where lines go, once `configure_logging` has said so, and to whom besides."""
 
-    stream: TextIO = sys.stderr
-    requests = True
+    stream: _Lines
+    requests = False
     followers: ClassVar[list[Follower]] = []
 
 
 _output = _Output()
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
+def configure_logging(level: str, stream: BinaryIO | None = None) -> None:
     """JSON, one object a line, on `stream` (standard error by default)."""
-    _output.stream = cast(TextIO, _Lines(stream or sys.stderr))
+    _output.stream = _Lines(stream or sys.stderr.buffer)
     _output.requests = LEVELS[level] <= logging.INFO
     structlog.configure(
         processors=[
@@ -120,7 +120,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.JSONRenderer(serializer=as_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(_output.stream),
+        logger_factory=structlog.BytesLoggerFactory(cast(BinaryIO, _output.stream)),
         cache_logger_on_first_use=False,
     )
 
@@ -142,12 +142,12 @@ def _timestamp(epoch_s: float) -> str:
     return f"{_second(second)}.{int((epoch_s - second) * 1e6):06d}Z"
 
 
-def as_json(line: object, **_: object) -> str:
+def as_json(line: object, **_: object) -> bytes:
     """A line of the log, whatever bytes are in it."""
     try:
-        return orjson.dumps(line, default=str).decode()
+        return orjson.dumps(line, default=str)
     except TypeError:  # bytes of a client or an upstream that are no UTF-8: orjson takes no lone surrogates
-        return json.dumps(vars(line) if isinstance(line, RequestRecord) else line, default=str)
+        return json.dumps(vars(line) if isinstance(line, RequestRecord) else line, default=str).encode()
 
 
 @dataclass
@@ -270,7 +270,7 @@ class Telemetry:
         record.timestamp = _timestamp(self._clock.wall())
         self._recent.append(record)
         if _output.requests:
-            _output.stream.write(as_json(record) + "\n")
+            _output.stream.write(as_json(record) + b"\n")
         for follower in _output.followers:
             follower.tell(vars(record))
 

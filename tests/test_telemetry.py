@@ -12,16 +12,16 @@ from gateway.clock import SystemClock
 from gateway.telemetry import RequestRecord, Telemetry, configure_logging
 
 
-class FullDisk(io.StringIO):
+class FullDisk(io.BytesIO):
     """A log file that takes no more lines for a while."""
 
     full = True
 
-    def write(self, text: str) -> int:
+    def write(self, line: bytes) -> int:
         if self.full:
-            super().write(text[:9])  # a disk takes what fits
+            super().write(line[:9])  # a disk takes what fits
             raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(text)
+        return super().write(line)
 
 
 def test_a_log_that_takes_no_line_costs_nothing_but_the_line() -> None:
@@ -41,6 +41,6 @@ def test_a_log_that_takes_no_line_costs_nothing_but_the_line() -> None:
     finally:
         structlog.reset_defaults()
         configure_logging("warning")
-    assert "in-doubt" not in stream.getvalue()
+    assert b"in-doubt" not in stream.getvalue()
     *_, first, second = stream.getvalue().splitlines()
     assert [json.loads(line)["event"] for line in (first, second)] == ["settled", "settled too"]

@@ -44,20 +44,13 @@ class PayloadMode(Enum):
     SIGNED_CHUNKS_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
     UNSIGNED_CHUNKS_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
-    @property
-    def chunked(self) -> bool:
+    def __init__(self, name: str) -> None:
+        self.chunked = name.startswith("STREAMING-")
         """The body is framed as aws-chunked."""
-        return self not in (PayloadMode.SIGNED_HASH, PayloadMode.UNSIGNED)
-
-    @property
-    def signed_chunks(self) -> bool:
+        self.signed_chunks = name.startswith("STREAMING-AWS4-")
         """Each chunk bears a signature."""
-        return self in (PayloadMode.SIGNED_CHUNKS, PayloadMode.SIGNED_CHUNKS_TRAILER)
-
-    @property
-    def trailer(self) -> bool:
+        self.trailer = name.endswith("-TRAILER")
         """The last chunk may be followed by trailing headers."""
-        return self in (PayloadMode.SIGNED_CHUNKS_TRAILER, PayloadMode.UNSIGNED_CHUNKS_TRAILER)
 
 
 @dataclass(slots=True)
@@ -84,7 +77,7 @@ def payload_spec(headers: Headers, payload: str, *, object_checksums: bool = Fal
 
     `object_checksums` is for CompleteMultipartUpload, whose checksum headers speak of the object and not of
     the body. Raises `S3Error` (400, or 411 where no length is known)."""
-    mode = _MODES.get(payload, PayloadMode.SIGNED_HASH)
+    mode = _MODES.get(payload, _HASH)
     length, wire_length = _lengths(headers, mode)
     trailer = _trailer(headers, mode)
     sums = () if object_checksums else _checksum_headers(headers)
@@ -94,10 +87,11 @@ def payload_spec(headers: Headers, payload: str, *, object_checksums: bool = Fal
     used = trailer or (sums[0][0] if sums else None)
     if announced is not None and used is not None and announced.lower() != used:
         raise _invalid("Value for x-amz-sdk-checksum-algorithm header is invalid.")
-    sha256 = payload.lower() if mode is PayloadMode.SIGNED_HASH else None
+    sha256 = payload.lower() if mode is _HASH else None
     return PayloadSpec(mode, length, sha256, _content_md5(headers), sums, trailer, wire_length)
 
 
+_HASH = PayloadMode.SIGNED_HASH
 _MODES = {mode.value: mode for mode in PayloadMode}
 
 

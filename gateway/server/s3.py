@@ -24,6 +24,7 @@ from gateway.service.misreadings import refuse_misread
 from gateway.telemetry import RequestRecord
 
 _ROW_OF_NOTHING = "Unknown"
+_NOT_FENCED = (Effect.READ, Effect.CONFIGURE)
 
 
 class S3Handler:
@@ -142,7 +143,7 @@ class S3Handler:
             )
         refuse_record(operation, call.head)
         await refuse_misread(self._services.writes.capabilities, operation, call.head)
-        if operation.effect in (Effect.READ, Effect.CONFIGURE):
+        if operation.effect in _NOT_FENCED:
             await pass_through(call, operation)
         elif operation.fences is Fences.BATCH:
             await delete_objects(call, operation)

@@ -24,7 +24,8 @@ async def answer_write(call: Call, operation: Operation) -> None:
     name = await services.writes.name(head.bucket, head.key)
     mapping = services.rules.map(head.bucket, name)
     write = call.understood(operation, mapping, head.bucket, name)
-    if mapping.rule.mode is Mode.ENFORCE:
+    enforced = mapping.rule.mode is Mode.ENFORCE
+    if enforced:
         result = await _enforced(call, write, call.said())
     else:
         refuse_reserved(head.headers)
@@ -37,9 +38,9 @@ async def answer_write(call: Call, operation: Operation) -> None:
     if operation.name == "CompleteMultipartUpload" and result.answer is Answer.APPLIED:
         result.body = with_location(result.body, call.location)
     # To throw an upload away needs no floor, and tells none: the token may long have been overtaken.
-    enforced = mapping.rule.mode is Mode.ENFORCE and operation.effect is not Effect.DISCARD
+    tells = enforced and operation.effect is not Effect.DISCARD
     await call.let_pages_read(result)
-    call.send_result(operation, result, write.key if enforced else None, write.token)
+    call.send_result(operation, result, write.key if tells else None, write.token)
 
 
 async def _enforced(call: Call, write: Write, said: Claimed) -> Result:

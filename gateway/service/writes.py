@@ -192,14 +192,14 @@ class Writes:
 
     def _heard(self, admitted: Admitted, passage: Passage, result: Result, nonce: str) -> None:
         """Settle the send by its answer, and remember the state that it left."""
-        if result.answer is Answer.LOST:
-            passage.lost()
-        elif result.answer is Answer.REFUSED:
-            passage.refused()
-        else:
+        if result.answer is Answer.APPLIED:
             passage.applied()
             admitted.entry.state = _state_after(admitted.write, admitted.entry, result, nonce)
             admitted.entry.refuses_itself = False
+        elif result.answer is Answer.REFUSED:
+            passage.refused()
+        else:
+            passage.lost()
 
     def _condition_failed(self, admitted: Admitted, result: Result) -> bool:
         """Whether the upstream refused because the object was not in the state last seen."""

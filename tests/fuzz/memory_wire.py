@@ -140,7 +140,7 @@ class World:
     """One gateway before a store in memory."""
 
     def __init__(self, upstream: MemoryUpstream | None = None, limits: Limits | None = None) -> None:
-        self.log = io.StringIO()
+        self.log = io.BytesIO()
         configure_logging("info", self.log)
         self.upstream = upstream or MemoryUpstream(BUCKET)
         self.limits = limits or Limits()

@@ -217,7 +217,7 @@ class Rig:
     gateway: Gateway
     store: Store
     upstream: Watched
-    stream: io.StringIO
+    stream: io.BytesIO
     clock: ShiftedClock
     trust: ssl.SSLContext | None = None
     """Whom the client believes where the gateway speaks TLS."""
@@ -258,9 +258,14 @@ class Rig:
     # --- looking
 
     @property
+    def logged(self) -> str:
+        """The log as it is written."""
+        return self.stream.getvalue().decode()
+
+    @property
     def log(self) -> list[dict[str, Any]]:
         """Every line of the log."""
-        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        return [json.loads(line) for line in self.logged.splitlines()]
 
     @property
     def told(self) -> list[str]:
@@ -310,7 +315,7 @@ async def running(
     **parts: Any,
 ) -> AsyncIterator[Rig]:
     """A gateway on a free port of loopback, by default over stores in memory with one bucket, its log captured."""
-    stream = io.StringIO()
+    stream = io.BytesIO()
     configure_logging("debug", stream)
     store = store or MemoryStore()
     watched = Watched(upstream or MemoryUpstream(BUCKET, "other"))

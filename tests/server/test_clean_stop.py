@@ -104,7 +104,7 @@ async def test_a_stop_that_cannot_write_is_told_when_all_has_ended() -> None:
     with pytest.raises(StoreUnavailable):
         await gateway.__aexit__(None, None, None)
     assert ended.is_set()
-    last = json.loads(rig.stream.getvalue().splitlines()[-1])
+    last = json.loads(rig.logged.splitlines()[-1])
     assert (last["event"], last["clean"], last["reason"]) == ("stopped", False, "the disk is full")
 
 
@@ -113,7 +113,7 @@ async def test_a_store_that_cannot_be_reached_is_a_warning() -> None:
     async with running(upstream=_Away()) as rig:
         rig.gateway.look_at_upstream()
         await rig.gateway.refused_buckets()
-        last = json.loads(rig.stream.getvalue().splitlines()[-1])
+        last = json.loads(rig.logged.splitlines()[-1])
     told = {"event": "upstream-unusable", "level": "warning", "reason": "no connection to the store"}
     assert last | told == last
 

@@ -66,7 +66,7 @@ async def test_the_log_holds_no_secret(caplog: pytest.LogCaptureFixture) -> None
         for head in heads:
             await rig.say(head)
             sent.append(head)
-        lines = rig.stream.getvalue()
+        lines = rig.logged
         assert sum(line["event"] == "request" for line in rig.log) == len(heads)
         assert any(line["event"] == "internal-error" for line in rig.log)
     text = lines + "".join(record.getMessage() + str(record.exc_text) for record in caplog.records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,7 @@ def test_rotation() -> None:
 
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_told(tmp_path: Path) -> None:
     """The former keys stay in use, and the log says what is wrong; no line holds a key."""
-    path, stream = tmp_path / "session-keys", StringIO()
+    path, stream = tmp_path / "session-keys", BytesIO()
     make_session_keys(path)
     held = path.read_text().splitlines()[-1]
     sessions = Sessions(lambda: read_session_keys(path))
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_told(tmp_path: Path) 
     assert (loaded["event"], loaded["seals"]) == ("session-keys-loaded", loaded["ids"][-1])
     assert refused["event"] == "session-keys-refused"
     assert "one a line in base64" in refused["reason"]
-    assert held not in stream.getvalue()
+    assert held.encode() not in stream.getvalue()
 
 
 def test_what_has_been_opened_is_kept_within_bounds() -> None:

@@ -140,4 +140,4 @@ class TraceCalls:
 def _line(source: str, told: dict[str, object]) -> bytes:
     """The log writes tokens as numbers, however long they are."""
     tokens = {name: token_in_json(value) for name in ("token", "floor") if isinstance(value := told.get(name), int)}
-    return as_json({"source": source, **told, **tokens}).encode() + b"\n"
+    return as_json({"source": source, **told, **tokens}) + b"\n"

@@ -32,7 +32,7 @@ WITH_BODY = pytest.mark.parametrize("call", [one for one in calls() if one.signa
 async def rig() -> AsyncIterator[Rig]:
     async with running(api_tokens=(WORKER, OPERATOR)) as rig:
         yield rig
-        assert "internal-error" not in rig.stream.getvalue()
+        assert "internal-error" not in rig.logged
 
 
 async def ask(rig: Rig, call: Call, token: ApiToken | None, query: str = "", key: str = "job-1", **how: Any) -> Any:

@@ -24,7 +24,7 @@ __all__ = ["make"]
 @pytest.fixture(autouse=True)
 def log() -> Any:
     """The gateway's own way to the log."""
-    configure_logging("warning", io.StringIO())
+    configure_logging("warning", io.BytesIO())
     yield
     structlog.reset_defaults()
 
