@@ -199,6 +199,37 @@ def test_parts_have_a_number(number: str, header: tuple[str, ...]) -> None:
     assert named("GET", f"/b/k?partNumber={number}") == "GetObject"
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "name"),
+    [
+        ("DELETE", "/b?cors=%0A", "cors"),
+        ("GET", "/b?policyStatus=%0a", "policyStatus"),
+        ("GET", "/b?list-type=2%0A", "list-type"),
+        ("PUT", "/b/k?tagging=x%0Ay", "tagging"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u%0A", "uploadId"),
+        ("POST", "/b?x-id=a%0Ab&delete=%0A", "delete"),
+    ],
+)
+def test_a_line_feed_hides_no_subresource(method: str, target: str, name: str) -> None:
+    """SeaweedFS looks for subresources by a pattern that no line feed matches, and would do the plain operation."""
+    error = refusal(method, target)
+    assert (error.code, error.elements["ArgumentName"]) == ("InvalidArgument", name)
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("/b?list-type=2&prefix=a%0Ab", "ListObjectsV2"),
+        ("/b?prefix=%0A", "ListObjects"),
+        ("/b/k%0A?tagging", "GetObjectTagging"),
+        ("/b/k?versionId=%0A", "GetObject"),
+    ],
+)
+def test_elsewhere_a_line_feed_may_stand(target: str, name: str) -> None:
+    """Keys have them, and what lists are asked for."""
+    assert named("GET", target) == name
+
+
 @pytest.mark.parametrize("method", ["DELETE", "PUT"])
 @pytest.mark.parametrize("version", ["versionId", "versionId="])
 def test_a_write_of_a_version_names_it(method: str, version: str) -> None:

@@ -96,3 +96,30 @@ async def test_a_part_without_a_number_would_be_an_object(store: UpstreamClient,
     await send(store, "PUT", bucket, "", "", b"")
     status, _ = await send(store, "PUT", bucket, KEY, f"partNumber={number}&uploadId=u", b"part")
     assert (status, await send(store, "GET", bucket, KEY, "", b"")) == (200, (200, b"part"))
+
+
+async def test_a_line_feed_hides_every_subresource(store: UpstreamClient) -> None:
+    """Why the gateway refuses it: also what the store knows is a plain PUT or DELETE then."""
+    found = {row.name for row in SELECTED if await plain_was_done(store, row, "=%0A")}
+    assert found == {row.name for row in SELECTED}
+
+
+async def test_the_gateway_passes_no_line_feed(store_server: StoreServer) -> None:
+    """No row's request reaches a fenced object, or its bucket, as another one does."""
+    name = f"overlooked-{secrets.token_hex(6)}"
+    store_server.client.create_bucket(Bucket=name)
+    store_server.client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    upstream = real(store_server)
+    async with running(upstream=upstream, capabilities=Prober(upstream, SystemClock())) as rig:
+        said = [("x-fencing-token", "34")]
+        assert (await rig.ask("PUT", f"/{name}/{KEY}", said, b"fenced")).status == 200
+        for row in OPERATIONS:
+            if row.subresource is None or row.effect is Effect.NEVER:
+                continue
+            query = "&".join(f"{parameter}=1%0A" for parameter in (row.subresource, *row.requires))
+            target = f"/{name}/{KEY}" if row.level is Level.OBJECT else f"/{name}"
+            body = None if row.method in ("GET", "DELETE") else b"<X/>"
+            headers = said if row.header is None else [*said, (row.header, f"{name}/{KEY}")]
+            answer = await rig.ask(row.method, f"{target}?{query}", headers, body)
+            assert answer.code == "InvalidArgument", row.name
+    assert store_server.client.get_object(Bucket=name, Key=KEY)["Body"].read() == b"fenced"
