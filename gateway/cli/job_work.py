@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import click
 
@@ -33,6 +34,8 @@ from gateway.client.hold import JobHold
 
 PAYLOAD_VARIABLE = "FENCING_PAYLOAD"
 POLL_S = 60.0
+PAUSE_S = 2.0
+"""After a gateway that cannot be reached, however little patience there is with it."""
 _WORD = re.compile(r"\{(payload|key|token)\}")
 
 
@@ -45,9 +48,7 @@ _WORD = re.compile(r"\{(payload|key|token)\}")
     "--visibility",
     "visibility_s",
     type=Seconds(min=0.5),
-    default=30.0,
-    show_default=True,
-    help="Seconds until a job is delivered again whose worker is not heard of any more.",
+    help="Seconds until a job is delivered again whose worker is not heard of any more; by default the queue's.",
 )
 @worker_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -56,7 +57,7 @@ def work(
     client: ControlClient,
     queue: str,
     count: int,
-    visibility_s: float,
+    visibility_s: float | None,
     holder: str | None,
     patience_s: float,
     grace_s: float,
@@ -69,7 +70,6 @@ def work(
     status 0 completes the job, any other is a failed attempt. SIGTERM and SIGINT let the running ones end, a second one
     ends them and gives their jobs back."""
     require_process_groups()
-    grace_s = min(grace_s, GRACE_OF_TERM * visibility_s)
     with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.variables(), endpoint, os.environ))
         try:
@@ -94,8 +94,9 @@ class Task:
         with job:
             words, payload = filled(self._command, job)
             environ = {**self._environ(job), PAYLOAD_VARIABLE: payload}
+            grace_s = min(self._grace_s, GRACE_OF_TERM * job.left_s)
             try:
-                ward = Ward(words, environ, job.deadline, self._grace_s, stdin=subprocess.DEVNULL)
+                ward = Ward(words, environ, job.deadline, grace_s, stdin=subprocess.DEVNULL)
             except (OSError, ValueError) as error:
                 if isinstance(error, OSError) and error.errno != errno.E2BIG:
                     job.release()
@@ -127,13 +128,13 @@ class Task:
 class Crew:
     """Those who work on a queue's jobs in this process."""
 
-    def __init__(self, engine: Engine, queue: str, visibility_s: float, task: Task) -> None:
+    def __init__(self, engine: Engine, queue: str, visibility_s: float | None, task: Task) -> None:
         self._engine = engine
         self._queue = queue
         self._visibility_s = visibility_s
         self._task = task
         self._reached = False
-        self._draining = False
+        self._draining = asyncio.Event()
         self._fault: GatewayError | OSError | None = None
         self._receiving: set[asyncio.Task[list[JobHold]]] = set()
 
@@ -149,7 +150,7 @@ class Crew:
             raise self._fault
 
     async def _one_after_another(self, pool: ThreadPoolExecutor) -> None:
-        while not self._draining:
+        while not self._draining.is_set():
             for hold in await self._received():
                 job = SyncJob(hold, self._engine.background)
                 try:
@@ -161,7 +162,8 @@ class Crew:
 
     async def _received(self) -> list[JobHold]:
         """At most one job, so that none waits here while others are free; none when draining."""
-        asked = self._engine.receiving(self._queue, self._visibility_s, POLL_S, 1)
+        # The first is answered at once: who has never been heard of may be no gateway, and is not waited for.
+        asked = self._engine.receiving(self._queue, self._visibility_s, POLL_S if self._reached else 0.0, 1)
         receiving = asyncio.ensure_future(self._engine.background.run(asked.jobs(), asked.give_back))
         self._receiving.add(receiving)
         try:
@@ -174,6 +176,8 @@ class Crew:
                 self._give_up(error)
             else:
                 tell(printable(str(error)))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._draining.wait(), PAUSE_S)
             return []
         except GatewayError as error:
             self._give_up(error)
@@ -187,14 +191,14 @@ class Crew:
         self._drain()
 
     def _told_to_stop(self) -> None:
-        if self._draining:
+        if self._draining.is_set():
             self._task.hurry()
             return
         self._drain()
         tell("waiting for what runs; once more ends it")
 
     def _drain(self) -> None:
-        self._draining = True
+        self._draining.set()
         for receiving in self._receiving:
             receiving.cancel()
 

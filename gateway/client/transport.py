@@ -59,6 +59,7 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {api_token}"
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        self._answered = False
 
     async def close(self) -> None:
         """Give back the connections."""
@@ -123,6 +124,7 @@ class Transport:
                 allow_redirects=False,  # one would carry the API token to where nobody meant it to go
                 timeout=aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S),
             ) as answer:
+                self._answered = True
                 if answer.status >= 300:
                     raise self._failure(answer, await answer.read())
                 yield answer
@@ -149,7 +151,7 @@ class Transport:
         if self.url.startswith("http:") and isinstance(
             error, aiohttp.ClientResponseError | aiohttp.ServerDisconnectedError
         ):
-            return f"{error}. Does it speak https:// there?"
+            return str(error) if self._answered else f"{error}. Does it speak https:// there?"
         if isinstance(error, OSError):
             number = error.errno or 0  # a resolver's are below 0, and its own
             return os.strerror(number) if number > 0 else error.strerror or error

@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from tests.cli.working import BOUND_S, children, environ, is_gone, metric, running, until
 from tests.cli.working import command as command_line
-from tests.gateway_process import GatewayProcess, command
+from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before, command
 
 SLEEPS = "echo $$; while :; do sleep 0.1; done"
 
@@ -94,6 +96,31 @@ def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
         assert work.status() == 0
         assert all(map(is_gone, pids))
     assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 3
+
+
+def test_a_job_lasts_as_the_queue_says(gateway: GatewayProcess, queue: str) -> None:
+    """Without --visibility it is the queue's, 60 s where the settings say nothing."""
+    (key,) = submit(gateway, queue, "x")
+    with running(gateway, "job", "work", "--queue", queue, "--", "sh", "-c", SLEEPS) as work:
+        work.line()
+        assert 30 < job(gateway, key)["expires_in_s"] <= 60
+
+
+def test_a_gateway_that_goes_away_for_a_while(store_server: StoreServer, queue: str, tmp_path: Path) -> None:
+    """A worker that has been heard once goes on asking, also without any patience, and now and then says so: not as
+    fast as it can."""
+    child = GatewayProcess(tmp_path, **before(store_server)).start()
+    with running(child, "job", "work", "--queue", queue, "--patience", "0", "--", "true") as work:
+        until(lambda: metric(child, "fencing_workers_waiting") == 1)
+        child.kill()
+        assert work.process.stderr is not None
+        told = [work.process.stderr.readline() for _ in range(2)]
+        began_s = time.monotonic()
+        told.append(work.process.stderr.readline())
+        assert time.monotonic() - began_s > 1
+        assert all("no gateway answers" in line and "https" not in line for line in told)
+        work.process.terminate()
+        assert work.status() == 0
 
 
 def test_a_command_that_is_deaf_is_ended_by_the_second_signal(gateway: GatewayProcess, queue: str) -> None:
