@@ -68,7 +68,7 @@ def work(
 
     In COMMAND's words {payload}, {key} and {token} stand for the job's; FENCING_PAYLOAD holds the payload, too. Exit
     status 0 completes the job, any other is a failed attempt. SIGTERM and SIGINT let the running ones end, a second one
-    ends them and gives their jobs back."""
+    ends them and gives their jobs back; so does SIGHUP at once."""
     require_process_groups()
     with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.variables(), endpoint, os.environ))
@@ -144,6 +144,8 @@ class Crew:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._told_to_stop)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup would have it ignored
+            loop.add_signal_handler(signal.SIGHUP, self._left_alone)
         with ThreadPoolExecutor(count) as pool:
             await asyncio.gather(*(self._one_after_another(pool) for _ in range(count)))
         if self._fault is not None:
@@ -196,6 +198,10 @@ class Crew:
             return
         self._drain()
         tell("waiting for what runs; once more ends it")
+
+    def _left_alone(self) -> None:
+        self._drain()
+        self._task.hurry()
 
     def _drain(self) -> None:
         self._draining.set()

@@ -98,6 +98,17 @@ def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
     assert [(job(gateway, key)["state"], job(gateway, key)["attempts"]) for key in keys] == [("waiting", 0)] * 3
 
 
+def test_a_terminal_that_hangs_up(gateway: GatewayProcess, queue: str) -> None:
+    """What runs is ended at once, and the jobs go back with no attempt counted: nobody need wait for their time."""
+    (key,) = submit(gateway, queue, "x")
+    with running(gateway, "job", "work", "--queue", queue, "--", "sh", "-c", SLEEPS) as work:
+        pid = int(work.line())
+        work.process.send_signal(signal.SIGHUP)
+        assert work.status() == 0
+        assert is_gone(pid)
+    assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
+
+
 def test_a_job_lasts_as_the_queue_says(gateway: GatewayProcess, queue: str) -> None:
     """Without --visibility it is the queue's, 60 s where the settings say nothing."""
     (key,) = submit(gateway, queue, "x")
