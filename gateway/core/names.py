@@ -8,7 +8,8 @@ slash would lead around it. And some keys name no object there at all:
 - a folder: its bytes are dropped, and what an upload assembles at `a/` appears as `a/a`;
 - what climbs, by parts that are `.` or `..`: refused in a request's path, though not everywhere by older versions;
 - the store's own files: the parts of uploads under way (`.uploads/<id>/…`), and the versions of objects
-  (`<key>.versions/v_<id>`), which can be written there past the object that they belong to.
+  (`<key>.versions/v_<id>`), which can be written there past the object that they belong to. Where versions are kept
+  no longer, whatever else is put into that folder is taken for a version, too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ def names_own_file(object_key: str) -> bool:
     if ".uploads" not in object_key and ".versions" not in object_key:
         return False
     return _OWN_FILE.fullmatch(filed_name(object_key)) is not None
+
+
+def lies_among_versions(object_key: str) -> bool:
+    """Whether the key names the folder that an object's versions would be filed in, or a file in it."""
+    if ".versions" not in object_key:
+        return False
+    parts = _parts(object_key)
+    folder = parts[-1:] if names_folder(object_key) else parts[-2:-1]
+    return any(name.endswith(".versions") for name in folder)
 
 
 def climbs(text: str) -> bool:

@@ -142,7 +142,8 @@ class S3Handler:
                 f"{operation.name} would act past the fence; the gateway does not pass it. {operation.instead}",
             )
         refuse_record(operation, call.head)
-        await refuse_misread(self._services.writes.capabilities, operation, call.head)
+        writes = self._services.writes
+        await refuse_misread(writes.upstream, writes.capabilities, operation, call.head)
         if operation.effect in _NOT_FENCED:
             await pass_through(call, operation)
         elif operation.fences is Fences.BATCH:

@@ -7,23 +7,28 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from gateway.core.errors import Reason, Refused
-from gateway.core.names import climbs, filed_name, is_path, names_folder, names_own_file
+from gateway.core.names import climbs, filed_name, is_path, lies_among_versions, names_folder, names_own_file
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
-from gateway.upstream.base import CapabilitySource
+from gateway.service.sending import versioning
+from gateway.upstream.base import CapabilitySource, Upstream
 
 _OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
 """Beside a PutObject without bytes, what a folder takes as an object would."""
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
 _CLIMBS = "leads elsewhere: a part of it is . or .."
+_AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
 _OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
 
 
-async def refuse_misread(capabilities: CapabilitySource, operation: Operation, head: RequestHead) -> None:
+async def refuse_misread(
+    upstream: Upstream, capabilities: CapabilitySource, operation: Operation, head: RequestHead
+) -> None:
     """Raises `Refused` (OperationNotFenced) for an operation that the store may overlook and do another instead, and
-    for a key, the copy source's included, that names no object where keys are filed as paths, or an id that is one."""
+    for a key, the copy source's included, that names no object where keys are filed as paths, or an id that is one;
+    `TryAgain`."""
     if operation.overlooked and await _overlooks(capabilities, operation, head.bucket or ""):
         raise Refused(
             Reason.OPERATION_NOT_FENCED,
@@ -33,6 +38,8 @@ async def refuse_misread(capabilities: CapabilitySource, operation: Operation, h
     if head.bucket is not None and head.key is not None:
         length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
         await refuse_misfiled(capabilities, operation, head.bucket, head.key, empty=length == "0")
+        if operation.effect is not Effect.READ and lies_among_versions(head.key):
+            await _refuse_among_versions(upstream, capabilities, operation, head.bucket, head.key)
     for name, value in head.query:
         if name in _IDS:
             await _refuse_id(capabilities, head.bucket or "", value)
@@ -61,6 +68,18 @@ async def refuse_misfiled(
     that the operation brings no bytes."""
     if fault := _fault(operation, object_key, empty):
         await _refuse(capabilities, bucket, fault)
+
+
+async def _refuse_among_versions(
+    upstream: Upstream, capabilities: CapabilitySource, operation: Operation, bucket: str, object_key: str
+) -> None:
+    """Where versions are kept, a file gets a folder of its own for its versions and is taken for none; the folder of
+    another's holds which of them is the latest."""
+    if operation.name in _OF_FOLDERS or not (await capabilities.of_bucket(bucket)).files_paths:
+        return
+    kept = await versioning(upstream, bucket)
+    if kept == "Suspended" or (kept and names_folder(object_key)):
+        await _refuse(capabilities, bucket, _AMONG_VERSIONS)
 
 
 async def _refuse_id(capabilities: CapabilitySource, bucket: str, text: str) -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.names import RECORD_KEY, climbs, filed_name, is_path, names_folder, names_own_file, names_record
+from gateway.core.names import (
+    RECORD_KEY,
+    climbs,
+    filed_name,
+    is_path,
+    lies_among_versions,
+    names_folder,
+    names_own_file,
+    names_record,
+)
 
 
 @pytest.mark.parametrize("key", ["a/b", "/a/b", "a//b", "a\\b", "a/b/", "\\a//\\b//"])
@@ -69,6 +78,23 @@ def test_own_files(key: str) -> None:
 def test_what_only_looks_like_an_own_file(key: str) -> None:
     """An object of a client may be called nearly like one."""
     assert not names_own_file(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["k.versions/", "k.versions/x", "/a//k.versions\\x", ".versions/x", "a/k.versions\\", "x.versions/y.versions/z"],
+)
+def test_what_lies_among_versions(key: str) -> None:
+    """Their folder and what is in it, however they are spelt."""
+    assert lies_among_versions(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["k.versions", "k.versions/x/y", "k.versions/x/", "versions/x", "a.versionsx/y", "/", "k"]
+)
+def test_what_lies_elsewhere(key: str) -> None:
+    """An object called so, and what is deeper below it."""
+    assert not lies_among_versions(key)
 
 
 @pytest.mark.parametrize(

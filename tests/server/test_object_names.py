@@ -200,6 +200,41 @@ async def test_a_version_is_no_object_of_its_own(store_server: StoreServer) -> N
         assert (got.status, got.body, got.header("x-fencing-object-token")) == (200, b"fenced", "34")
 
 
+async def test_nothing_is_put_among_the_versions_of_an_object(store_server: StoreServer) -> None:
+    """Where versions are kept no longer the store takes any file in `<key>.versions/` for a version of the object: what
+    nobody had a token for appeared in its place when its owner deleted a version. The folder itself holds which
+    version is the latest."""
+    bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
+    source = [("x-amz-copy-source", f"/{bucket}/stray")]
+
+    async def keep_versions(status: str) -> None:
+        said = {"Status": status}
+        await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
+
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    rules = [rule("renders/{job}/frame", "{job}"), rule("**", mode=Mode.OFF)]
+    async with running(upstream=real(store_server), rules=rules, capabilities=SEAWEEDFS) as rig:
+        beside = f"/{bucket}/renders/{bucket}/frame.versions/"
+        assert (await rig.ask("PUT", beside + "before", [], b"no version")).status == 200
+        assert (await rig.ask("PUT", f"/{bucket}/stray", [], b"stray")).status == 200
+        await keep_versions("Enabled")
+        for token, data in ((33, b"old"), (34, b"new")):
+            said = [("x-fencing-token", str(token))]
+            put = await rig.ask("PUT", f"/{bucket}/renders/{bucket}/frame", said, data)
+        assert (await rig.ask("PUT", beside, [], b"")).status == 501
+        assert (await rig.ask("PUT", beside + "kept", [], b"with versions of its own")).status == 200
+        await keep_versions("Suspended")
+        for name in ("", "z", "/z", "%5Cz"):
+            assert (await rig.ask("PUT", beside + name, [], b"stray" if name else b"")).status == 501
+        assert (await rig.ask("PUT", beside + "z", source, b"")).status == 501
+        assert (await rig.ask("POST", beside + "z?uploads", [], b"")).status == 501
+        assert (await rig.ask("GET", beside + "before")).body == b"no version"
+        version = put.header("x-amz-version-id")
+        deleted = await rig.ask("DELETE", f"/{bucket}/renders/{bucket}/frame?versionId={version}", said)
+        assert deleted.status == 204
+        assert (await rig.ask("GET", f"/{bucket}/renders/{bucket}/frame")).body == b"old"
+
+
 async def test_no_object_of_a_batch_leads_elsewhere(rig: Rig, store_server: StoreServer, bucket: str) -> None:
     """Older versions of the store follow such keys, and versions, as paths."""
     for named in (

@@ -12,6 +12,7 @@ from gateway.s3.recognise import recognise
 from gateway.s3.request import Headers, RequestHead, parse_head
 from gateway.service.misreadings import refuse_misread
 from gateway.upstream.base import Capabilities
+from gateway.upstream.memory import MemoryUpstream
 from gateway.upstream.probe import FixedCapabilities
 
 HARMLESS = Capabilities(files_paths=False, overlooks=False)
@@ -24,7 +25,7 @@ def head_of(method: str, target: str, *fields: tuple[str, str]) -> RequestHead:
 def passed(head: RequestHead, capabilities: Capabilities) -> bool:
     """Whether the request goes on to such a store."""
     try:
-        asyncio.run(refuse_misread(FixedCapabilities(capabilities), recognise(head), head))
+        asyncio.run(refuse_misread(MemoryUpstream("b"), FixedCapabilities(capabilities), recognise(head), head))
     except Refused as error:
         return error.reason is not Reason.OPERATION_NOT_FENCED
     return True
