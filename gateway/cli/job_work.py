@@ -109,10 +109,10 @@ class Task:
                 if self._hurried:
                     ward.stop()
                 status = status_of(ward.wait())
-                judge(ward, job, told_to_end=self._hurried)
+                ended = judge(ward, job, told_to_end=self._hurried)
             finally:
                 self._wards.discard(ward)
-            if status and self._hurried:
+            if ended or (status and self._hurried):
                 job.release()
             elif status:
                 job.fail(f"exit status {status}")

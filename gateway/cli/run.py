@@ -182,13 +182,14 @@ def guard_with(ward: Ward, lease: Guarded) -> None:
     lease.on_lost(lambda _: ward.stop())
 
 
-def judge(ward: Ward, lease: Guarded, *, told_to_end: bool = False) -> None:
-    """The program has ended. Raises `LeaseLost` if its guard has ended it, or should have; but for one that was told to
-    by us."""
+def judge(ward: Ward, lease: Guarded, *, told_to_end: bool = False) -> bool:
+    """The program has ended; whether its guard has ended it, told to by us. Raises `LeaseLost` if that was for its
+    lease, or should have been."""
     ended_by_guard = ward.finish()
     lease.check()
     if ended_by_guard and not told_to_end:
         raise LeaseLost(f"the lease of {lease.key!r} could not be renewed in time, so the command was ended")
+    return ended_by_guard
 
 
 def environment_of(

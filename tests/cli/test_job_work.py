@@ -169,6 +169,21 @@ def test_nobody_takes_what_it_says(gateway: GatewayProcess, queue: str, stream: 
                 work.kill()
 
 
+def test_what_is_ended_has_not_done_its_job(gateway: GatewayProcess, queue: str) -> None:
+    """The second signal gives the job back also of a command that ends with status 0 when it is told to: it cannot be
+    known whether there was more to do."""
+    (key,) = submit(gateway, queue, "x")
+    script = "trap 'exit 0' TERM; echo $$; while :; do sleep 0.1; done"
+    with running(gateway, "job", "work", "--queue", queue, "--", "sh", "-c", script) as work:
+        work.line()
+        work.process.terminate()
+        assert work.process.stderr is not None
+        work.process.stderr.readline()
+        work.process.terminate()
+        assert work.status() == 0
+    assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
+
+
 def test_a_guard_that_is_killed_takes_its_command_along(gateway: GatewayProcess, queue: str) -> None:
     """Nothing works without its guard: the next renewal finds it dead, and the command is killed; the worker goes
     on."""
