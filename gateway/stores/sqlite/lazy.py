@@ -13,7 +13,7 @@ from gateway.stores.rules import handed_over, shadowed
 from gateway.stores.values import Event, Fence
 
 MAX_WAITING = 10_000
-"""So many events, and so many keys of each other kind, wait at most."""
+"""So many events, so many keys of each other kind, and so many changes that are not lazy, wait at most."""
 
 
 @dataclass(frozen=True, slots=True)

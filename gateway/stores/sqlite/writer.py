@@ -27,7 +27,7 @@ from gateway.stores.sqlite import job_statements as job_sql
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import unavailable
-from gateway.stores.sqlite.lazy import LazyBatch, LazyWrites
+from gateway.stores.sqlite.lazy import MAX_WAITING, LazyBatch, LazyWrites
 from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.values import Event, Fence
 
@@ -122,7 +122,10 @@ def decide(
 
 
 class Writer:
-    """The one connection that writes, and what waits for it. All methods belong to one event loop."""
+    """The one connection that writes, and what waits for it. All methods belong to one event loop.
+
+    What waits is bounded. Callers may go away and come again, as those do whose time is out, and what they have asked
+    for stays: it is made when the disk goes on."""
 
     def __init__(
         self,
@@ -194,6 +197,9 @@ class Writer:
         self._stop_timer()
 
     def _submit(self, change: FenceChange | JobDecision | RowChange) -> None:
+        """Raises `StoreUnavailable` at the bound."""
+        if len(self._waiting) >= MAX_WAITING:
+            raise StoreUnavailable(f"{MAX_WAITING} changes wait for the disk: it hangs, or is much too slow")
         self._waiting.append(change)
         self._start_committing()
 

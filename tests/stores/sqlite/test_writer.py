@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiosqlite
 import pytest
@@ -17,7 +18,7 @@ from gateway.stores.rules import HISTORY_KEPT, raised
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import connect_reader, connect_writer
-from gateway.stores.sqlite.lazy import LazyWrites
+from gateway.stores.sqlite.lazy import MAX_WAITING, LazyWrites
 from gateway.stores.sqlite.outbox_rows import OutboxRows
 from gateway.stores.sqlite.writer import Writer
 from gateway.stores.values import Event, EventKind, Fence
@@ -87,6 +88,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     reader = await connect_reader(path)
     bench = Bench(Connection(connection), reader)
     yield bench
+    bench.connection.released.set()
     await bench.writer.finish()
     await reader.close()
     await connection.close()
@@ -203,6 +205,27 @@ async def test_a_cancelled_caller_leaves_the_batch_alone(bench: Bench) -> None:
     cached = bench.fences.get("a")
     assert cached is not None
     assert cached.floor == await bench.committed("a") == 1
+
+
+async def test_a_disk_that_hangs_does_not_fill_the_memory(bench: Bench) -> None:
+    """Only so many changes wait, also where nobody waits for them any more; whoever comes then is told at once. When
+    the disk goes on those that waited are made, and new ones are taken again."""
+    bench.connection.released.clear()
+    first = asyncio.create_task(bench.raise_floor("first", 1))
+    await bench.connection.reached.wait()
+    waiting = [asyncio.create_task(bench.raise_floor(f"job-{number}", 1)) for number in range(MAX_WAITING)]
+    await asyncio.sleep(0)
+    for task in waiting[1:]:
+        task.cancel()
+    await asyncio.wait(waiting[1:])
+    for refused in (bench.raise_floor("one more", 1), bench.writer.change_rows(AsyncMock())):
+        with pytest.raises(StoreUnavailable, match="wait for the disk"):
+            await asyncio.wait_for(refused, 5)
+    bench.connection.released.set()
+    assert [(await task).floor for task in (first, waiting[0])] == [1, 1]
+    assert await bench.committed(f"job-{MAX_WAITING - 1}") == 1
+    assert await bench.committed("one more") == 0
+    assert (await bench.raise_floor("one more", 2)).floor == 2
 
 
 async def test_a_database_that_knows_more_is_not_lowered(bench: Bench) -> None:
