@@ -23,10 +23,15 @@ BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
+MAX_KEPT_BYTES = 2048
+"""Of longer lists of names than clients send nothing is kept: they come before any proof."""
+
+
 @lru_cache(maxsize=256)
-def _one_object(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of equal tuples always the first: what is looked up by it afterwards compares identities, not texts."""
-    return names
+def _names(lines: bytes) -> tuple[str, ...]:
+    """The names of fields, lower-cased, from a line each. Of equal lines always the same tuple: what is looked up by
+    it, or by one of its names, compares identities, not texts."""
+    return tuple(lines.decode("latin-1").lower().split("\n"))
 
 
 class Headers:
@@ -37,9 +42,10 @@ class Headers:
 
     __slots__ = ("first", "get", "names", "pairs", "repeats")
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]], names: tuple[str, ...] | None = None) -> None:
+        """`names`: those of `pairs`, if they are at hand."""
         self.pairs = tuple(pairs)
-        self.names: tuple[str, ...] = _one_object(tuple(map(_NAME, self.pairs)))
+        self.names = tuple(map(_NAME, self.pairs)) if names is None else names
         """The name of each field, in order."""
         self.first = dict(self.pairs)
         """The first value of each name."""
@@ -53,7 +59,8 @@ class Headers:
     @classmethod
     def of_raw(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
         """From the wire's bytes, in which no line feed stands."""
-        return cls(decoded(raw))
+        names, values = _names_and_values(raw)
+        return cls(zip(names, values, strict=True), names)
 
     def all(self, name: str) -> list[str]:
         """Every field of that name, in order."""
@@ -68,21 +75,19 @@ class Headers:
 def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     """Fields of the wire as text: names lower-cased, values as UTF-8 with surrogate escapes, without the white space
     that may follow them (RFC 9110, 5.5). Raises ValueError for a line feed in one of them."""
+    return list(zip(*_names_and_values(raw), strict=True))
+
+
+def _names_and_values(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], list[str]]:
     # All at once, since each field by itself costs several times as much.
     fields = tuple(zip(*raw, strict=True))
     if not fields:
-        return []
-    names, values = fields
-    lines = b"\n".join(values)
-    if b" \n" in lines or b"\t\n" in lines or lines.endswith((b" ", b"\t")):
-        lines = b"\n".join([value.rstrip(b" \t") for value in values])
-    return list(
-        zip(
-            b"\n".join(names).decode("latin-1").lower().split("\n"),
-            lines.decode("utf-8", "surrogateescape").split("\n"),
-            strict=True,
-        )
-    )
+        return (), []
+    names, values = map(b"\n".join, fields)
+    if b" \n" in values or b"\t\n" in values or values.endswith((b" ", b"\t")):
+        values = b"\n".join([value.rstrip(b" \t") for value in fields[1]])
+    named = _names if len(names) <= MAX_KEPT_BYTES else _names.__wrapped__
+    return named(names), values.decode("utf-8", "surrogateescape").split("\n")
 
 
 @dataclass(slots=True)
