@@ -28,7 +28,12 @@ def refuse_our_own_fault(code: str | None) -> None:
 def cannot_look(status: int, what: str) -> Exception:
     """A HEAD was answered neither with an object nor with its absence: final where the request itself is at fault."""
     if status in (400, 414):
-        return S3Error("InvalidRequest", f"The object store answers {status} to a HEAD of {what}.")
+        return S3Error(
+            "InvalidRequest",
+            f"The object store answers {status} to a HEAD of {what}. One that is encrypted with a customer's key can "
+            "be looked at with that key alone: send its x-amz-server-side-encryption-customer-* headers, too. "
+            "DeleteObjects needs none.",
+        )
     if status == 403:
         return S3Error(
             "AccessDenied",

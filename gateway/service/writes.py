@@ -30,6 +30,9 @@ from gateway.service.sending import deliver, read_body, request_of, send_at_hand
 from gateway.service.values import Result, Write
 from gateway.upstream.base import CapabilitySource, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
+_CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
+"""What stands beside the gateway's own condition no more. Dates are none on S3's writes (S3 API reference, PutObject),
+though some stores know them."""
 MAX_RESENDS = 8
 """How often a body at hand is sent again because the object's state had moved."""
 
@@ -261,7 +264,7 @@ class Writes:
                 extra += object_metadata(write.key, write.token, nonce)
             if admitted.condition is not None:
                 extra += (admitted.condition.header(),)
-                without = frozenset({"if-match", "if-none-match"})
+                without = _CONDITIONS
         if body is not None:
             extra += body.checksum_headers()
         return request_of(write, extra=extra, without=without, payload_sha256=body.sha256 if body else None)

@@ -168,6 +168,24 @@ def test_a_delete_is_conditioned_and_absence_is_answered_only_after_a_look() -> 
     run(main())
 
 
+@pytest.mark.parametrize("name", ["if-modified-since", "if-unmodified-since"])
+def test_a_date_is_no_condition_of_a_write(name) -> None:
+    """S3 knows none of a PUT or DELETE. A store that knows them (SeaweedFS) would refuse the state that it is in, again
+    and again."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        for method, body in (("PUT", Payload(b"B")), ("DELETE", None)):
+            said = [(name, "Mon, 01 Jan 2035 00:00:00 GMT")]
+            await r.writes.fenced(r.write(method, JOB, 33, body, headers=said))
+            sent = dict(r.upstream.sent[-1].headers)
+            assert "if-match" in sent
+            assert name not in sent
+
+    run(main())
+
+
 def test_a_delete_in_a_bucket_that_does_not_exist_is_passed_on() -> None:
     """Absence of the bucket is not absence of the object."""
 
