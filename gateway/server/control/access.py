@@ -7,7 +7,7 @@ from fnmatch import translate
 from functools import lru_cache
 from hmac import compare_digest
 from ipaddress import ip_address
-from re import Pattern
+from re import Pattern, split
 from re import compile as compiled
 from urllib.parse import urlsplit
 
@@ -65,6 +65,20 @@ def may_use(caller: ApiToken | None, key: str) -> bool:
 def may_use_all(caller: ApiToken | None) -> bool:
     """Whether the caller is limited to no keys."""
     return caller is None or "*" in caller.keys
+
+
+def key_prefixes(caller: ApiToken | None) -> tuple[str, ...]:
+    """How each key begins that the caller may use: in order, and none of them begins with another."""
+    return ("",) if caller is None else _beginnings(caller.keys)
+
+
+@lru_cache
+def _beginnings(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    for literal in sorted(split("[*?[]", pattern, maxsplit=1)[0] for pattern in patterns):
+        if not found or not literal.startswith(found[-1]):
+            found.append(literal)
+    return tuple(found)
 
 
 @lru_cache

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+from unittest.mock import patch
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gateway.core.keys import FencingKey
+from gateway.server.control import pages
+from gateway.server.control.access import ApiToken, key_prefixes, may_use
 from gateway.server.control.documents import MAX_PAGE
+from gateway.server.control.pages import page_of
+from gateway.stores.values import Fence
 from tests.server.control.desk import JOBS, JOBS_ASKED, RECEIVE, Make, make
 from tests.server.control.rig import OPERATOR, TOKENS, WORKER
 
@@ -46,3 +56,49 @@ async def test_the_keys_of_others_are_passed_over(make: Make) -> None:
     for limit, following in ((1, "job-1"), (2, None)):
         _, page = await desk.call("GET", f"/v1/fences?limit={limit}", bearer=WORKER)
         assert ([one["key"] for one in page["fences"]], page["next"]) == (["job-1"], following)
+
+
+class Table:
+    """A list by key, and how often it is read."""
+
+    def __init__(self, *keys: str) -> None:
+        self._fences = [Fence(key) for key in sorted(set(keys))]
+        self.reads = 0
+
+    async def read(self, after: str, limit: int) -> list[Fence]:
+        self.reads += 1
+        return [fence for fence in self._fences if fence.key > after][:limit]
+
+    async def walk(self, caller: ApiToken, limit: int) -> list[str]:
+        """The keys of all pages, one after another."""
+        listed: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page, after = await page_of(self.read, caller, after, limit)
+            listed += [fence.key for fence in page]
+        return listed
+
+
+async def test_the_keys_of_others_are_not_read() -> None:
+    """What no pattern's beginning admits is left out by the reading itself, however much it is."""
+    others = [f"{scene}/{number}" for scene in ("a", "job", "z") for number in range(20 * MAX_PAGE)]
+    table = Table(*others, "job-1", "job-2", "just-me")
+    assert await table.walk(ApiToken("", False, ("job-*", "just-me", "zz?")), 100) == ["job-1", "job-2", "just-me"]
+    assert table.reads == 3
+    assert await table.walk(ApiToken("", False, ()), 100) == []
+    assert table.reads == 3
+
+
+WORDS = st.text(st.sampled_from("\0ab*?[]\ud7ff\ue000\U0010ffff"), min_size=1, max_size=4)
+
+
+@given(keys=st.lists(WORDS, max_size=12), patterns=st.lists(WORDS, max_size=3), limit=st.integers(1, 3))
+@example(keys=["a\0", "a", "aa", "b"], patterns=["b", "a\0*"], limit=1)
+def test_every_page_is_as_if_all_had_been_read(keys: list[str], patterns: list[str], limit: int) -> None:
+    """Whatever the keys and the patterns are, pages have what the caller may use, in order, all of it and once."""
+    caller = ApiToken("", False, tuple(patterns))
+    with patch.object(pages, "MAX_PAGE", 2):
+        listed = asyncio.run(Table(*keys).walk(caller, limit))
+    assert listed == [key for key in sorted(set(keys)) if may_use(caller, key)]
+    prefixes = key_prefixes(caller)
+    assert all(first < second and not second.startswith(first) for first, second in pairwise(prefixes))
