@@ -38,6 +38,8 @@ _PRAGMAS = (
     "synchronous = FULL",
     # In pages: the log grows to 32 MB. The longer it is, the more commits share a page that is carried over.
     "wal_autocheckpoint = 16000",
+    # In bytes: what the log has grown to while somebody read for long goes back to the disk, and not only at the stop.
+    "journal_size_limit = 67108864",
     "cache_size = -65536",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.job import Job
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore, database
 from gateway.stores.sqlite.database import connect_reader, connect_writer
@@ -67,6 +69,26 @@ async def test_commits_reach_the_disk(path: Path) -> None:
     assert list(await connection.execute_fetchall("PRAGMA synchronous")) == [(2,)]
     assert list(await connection.execute_fetchall("PRAGMA journal_mode")) == [("wal",)]
     await connection.close()
+
+
+async def test_a_log_that_a_reader_has_kept_long_is_short_again_after_it(path: Path) -> None:
+    """A backup of a large file, or a look from outside, keeps what was there when it began: all that is written
+    meanwhile stays in the log. When it is over the disk has its room back, and not only at the next stop."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.raise_floor("job", 1)
+    log = path.with_name(path.name + "-wal")
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT floor FROM fence").fetchall() == [(1,)]
+        for number in range(10):
+            await asyncio.gather(*(store.jobs.submit(Job(f"{number}-{n}", "q", payload="x" * 10**6)) for n in range(8)))
+        assert log.stat().st_size > 8 * 10**7
+    for token in range(2, 5):
+        await store.raise_floor("job", token)
+    size = log.stat().st_size
+    await store.stop(clean=True)
+    assert size < 7 * 10**7
 
 
 async def test_the_reader_cannot_write(path: Path) -> None:
