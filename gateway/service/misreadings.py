@@ -18,6 +18,7 @@ _OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"
 """Beside a PutObject without bytes, what a folder takes as an object would."""
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
+_BACKSLASH = "means a slash by its backslash, but not in a batch, where it would be said to be gone and still be there"
 _CLIMBS = "leads elsewhere: a part of it is . or .."
 _AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
 _OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
@@ -55,7 +56,9 @@ async def refuse_misread(
 
 async def refuse_unrouted(capabilities: CapabilitySource, bucket: str, object_key: str, version_id: str | None) -> None:
     """Raises `Refused` (OperationNotFenced) for an object of a batch whose key or version would lead to another file.
-    In a request's own path the store refuses such keys by itself."""
+    In a request's own path the store refuses such keys by itself, and takes a backslash for a slash."""
+    if "\\" in object_key:
+        await _refuse(capabilities, bucket, _BACKSLASH)
     if climbs(object_key):
         await _refuse(capabilities, bucket, _CLIMBS)
     await _refuse_id(capabilities, bucket, version_id or "")

@@ -44,15 +44,15 @@ async def test_another_spelling_is_the_same_object(
     """Writes, deletes and batches under another spelling meet the fence of the object that they would change."""
     target = f"/{bucket}/{spelling}"
     stale = [("x-fencing-token", "33")]
-    key = spelling.replace("%5C", "\\")
-    batch = f"<Delete><Object><Key>{key}</Key></Object></Delete>".encode()
+    batch = f"<Delete><Object><Key>{spelling}</Key></Object></Delete>".encode()
     copy = [("x-amz-copy-source", f"/{bucket}/{KEY}"), ("x-amz-metadata-directive", "REPLACE")]
     assert (await rig.ask("PUT", target, [], b"stray")).status == 428
     assert (await rig.ask("PUT", target, stale, b"stray")).status == 412
     assert (await rig.ask("PUT", target, [*copy, *stale], b"")).status == 412
     assert (await rig.ask("POST", f"{target}?uploads", stale, b"")).status == 412
     assert (await rig.ask("DELETE", target)).status == 428
-    assert b"FencingTokenRequired" in (await rig.ask("POST", f"/{bucket}?delete", [], batch)).body
+    if "%" not in spelling:
+        assert b"FencingTokenRequired" in (await rig.ask("POST", f"/{bucket}?delete", [], batch)).body
     got = await asyncio.to_thread(store_server.client.get_object, Bucket=bucket, Key=KEY)
     assert got["Body"].read() == b"fenced"
 
@@ -233,6 +233,18 @@ async def test_nothing_is_put_among_the_versions_of_an_object(store_server: Stor
         deleted = await rig.ask("DELETE", f"/{bucket}/renders/{bucket}/frame?versionId={version}", said)
         assert deleted.status == 204
         assert (await rig.ask("GET", f"/{bucket}/renders/{bucket}/frame")).body == b"old"
+
+
+async def test_a_batch_says_of_no_object_that_it_is_gone_which_is_there(rig: Rig, bucket: str) -> None:
+    """In a batch the store takes a backslash for itself, in a request's path for a slash: it would say `Deleted` of
+    another file, that nobody can have written."""
+    said = [("x-fencing-token", "34")]
+    assert (await rig.ask("PUT", f"/{bucket}/renders%5C7%5Cback", said, b"there")).status == 200
+    batch = b"<Delete><Object><Key>renders\\7\\back</Key></Object></Delete>"
+    answer = await rig.ask("POST", f"/{bucket}?delete", said, batch)
+    assert (answer.body.count(b"<Code>NotImplemented</Code>"), answer.body.count(b"<Deleted>")) == (1, 0)
+    assert (await rig.ask("DELETE", f"/{bucket}/renders%5C7%5Cback", said)).status == 204
+    assert (await rig.ask("HEAD", f"/{bucket}/renders%5C7%5Cback")).status == 404
 
 
 async def test_no_object_of_a_batch_leads_elsewhere(rig: Rig, store_server: StoreServer, bucket: str) -> None:
