@@ -20,6 +20,8 @@ class S3Error(Exception):
         self.message = message
         self.status = STATUS_OF_CODE[code] if status is None else status
         self.elements = elements
+        self.claimant = ""
+        """The access key that the request names, where its signature does not hold."""
 
 
 STATUS_OF_CODE: dict[str, int] = {

@@ -81,6 +81,14 @@ class Clients:
         claim = parse_claim(head) if head.method != "OPTIONS" else None
         if claim is None:
             return ANONYMOUS
+        try:
+            return self._proved(head, claim, now)
+        except S3Error as error:
+            error.claimant = claim.access_key
+            raise
+
+    def _proved(self, head: RequestHead, claim: Claim, now: float) -> Caller:
+        """Who signs. Raises `S3Error`."""
         if claim.session_token is not None:
             return self._bearer(head, claim, claim.session_token, now)
         client = self._clients.get(claim.access_key)

@@ -96,7 +96,7 @@ class S3Handler:
         except S3Error as error:
             await call.let_pages_read()
             record.decision, record.reason, record.message = "failed", error.code, error.message
-            record.client = record.client or error.elements.get("AWSAccessKeyId", "")
+            record.client = record.client or error.claimant
             call.send_error(error)
         except ClientGone as error:
             record.decision, record.reason = "failed", "ClientGone"

@@ -88,9 +88,11 @@ async def test_a_presigned_url_lives_for_a_week(rig: Rig) -> None:
 
 @pytest.mark.parametrize("minutes", [16, -16])
 async def test_a_clock_that_is_off(rig: Rig, minutes: int) -> None:
-    """16 minutes are too much either way, and the answer tells the server's time; 14 are borne."""
+    """16 minutes are too much either way, the answer tells the server's time, and the log whose clock it is; 14 are
+    borne."""
     answer = await rig.ask("GET", "/b/k", now=time.time() + 60 * minutes)
     assert (answer.status, answer.code) == (403, "RequestTimeTooSkewed")
+    assert rig.record["client"] == CREDENTIALS.access_key
     assert answer.xml["ServerTime"].endswith("Z")
     assert (await rig.ask("GET", "/b/k", now=time.time() + 60 * minutes * 7 / 8)).status == 200
 
@@ -105,6 +107,7 @@ async def test_strangers(rig: Rig) -> None:
     for code, credentials in wrong.items():
         answer = await rig.ask("PUT", "/b/k", [("X-Fencing-Token", "9")], b"x", credentials=credentials)
         assert (answer.status, answer.code) == (400 if code == "InvalidToken" else 403, code)
+        assert rig.record["client"] == credentials.access_key
     nobody = await rig.say(
         raw("PUT /b/k HTTP/1.1", [("host", HOST), ("content-length", "0"), ("x-fencing-token", "9")])
     )
