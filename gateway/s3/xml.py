@@ -38,6 +38,11 @@ class BatchObject:
     version_id: str | None
     fields: tuple[tuple[str, str], ...] = field(repr=False)
 
+    @property
+    def called(self) -> tuple[str, str | None]:
+        """By what the answer names it."""
+        return self.key, self.version_id
+
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
@@ -47,6 +52,16 @@ class BatchError:
     version_id: str | None
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDeleted:
+    """One object's `<Deleted>` in the answer to DeleteObjects."""
+
+    key: str
+    version_id: str | None
+    element: bytes = field(repr=False)
+    """All of it."""
 
 
 def refuse_doctype(body: bytes) -> None:
@@ -107,9 +122,8 @@ def render_batch(objects: Iterable[BatchObject]) -> bytes:
     return _DECLARATION + f"<Delete {_NAMESPACE}>{''.join(parts)}</Delete>".encode()
 
 
-def parse_batch_result(body: bytes) -> tuple[list[tuple[str, bytes]], list[BatchError]]:
-    """An upstream's answer to DeleteObjects: the `<Deleted>` elements with their keys, as often as they stand there,
-    and the errors."""
+def parse_batch_result(body: bytes) -> tuple[list[BatchDeleted], list[BatchError]]:
+    """An upstream's answer to DeleteObjects: what has been deleted, as often as it stands there, and the errors."""
     deleted = []
     errors = []
     for element in parse_document(body):
@@ -117,7 +131,8 @@ def parse_batch_result(body: bytes) -> tuple[list[tuple[str, bytes]], list[Batch
         key = named.get("Key", "")
         if local_name(element) == "Deleted":
             inner = "".join(f"<{name}>{xml_text(value)}</{name}>" for name, value in named.items())
-            deleted.append((key, f"<Deleted>{inner}</Deleted>".encode()))
+            whole = f"<Deleted>{inner}</Deleted>".encode()
+            deleted.append(BatchDeleted(key, named.get("VersionId") or None, whole))
         elif local_name(element) == "Error":
             errors.append(BatchError(key, named.get("VersionId"), named.get("Code", ""), named.get("Message", "")))
     return deleted, errors

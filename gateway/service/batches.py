@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from gateway.s3.fencing import META
 from gateway.s3.forward import forwarded_headers
 from gateway.s3.request import RequestHead
 from gateway.s3.xml import (
+    BatchDeleted,
     BatchError,
     BatchObject,
     parse_batch_result,
@@ -176,11 +178,11 @@ class Batches:
             deleted, failed = parse_batch_result(result.body)
         except S3Error:
             raise _lost(sent) from None
-        done = {key for key, _ in deleted}
-        by_object = {(error.key, error.version_id): error for error in failed}
+        by_object = {(error.key, error.version_id or None): error for error in failed}
+        done = _done({item.asked.called for item in sent} - by_object.keys(), deleted)
         for item in sent:
-            error = by_object.get((item.asked.key, item.asked.version_id))
-            if error is None and item.asked.key in done:
+            error = by_object.get(item.asked.called)
+            if item.asked.called in done:
                 _passage(item).applied()
                 item.entry.state = ABSENT if item.asked.version_id is None else None
             elif error is not None and error.code in FINAL_ERRORS:
@@ -193,7 +195,16 @@ class Batches:
                     errors.append(BatchError(item.asked.key, item.asked.version_id, "InternalError", message))
         if not quiet and not errors:
             return result
-        return _answer([] if quiet else [element for _, element in deleted], [*failed, *errors], result.headers)
+        return _answer([] if quiet else [one.element for one in deleted], [*failed, *errors], result.headers)
+
+
+def _done(asked: set[tuple[str, str | None]], deleted: list[BatchDeleted]) -> set[tuple[str, str | None]]:
+    """Which of these, by key and version, have been deleted. An element with a version that was not asked for, or with
+    none (SeaweedFS names no "null"), speaks of what else was asked of its key, if there are enough for all of that."""
+    named = {(one.key, one.version_id) for one in deleted}
+    left = Counter(key for key, _ in asked - named)
+    others = Counter(one.key for one in deleted if (one.key, one.version_id) not in asked)
+    return {(key, version) for key, version in asked if (key, version) in named or others[key] >= left[key]}
 
 
 def _lost(sent: list[_Item]) -> FenceError:

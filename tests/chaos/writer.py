@@ -158,8 +158,8 @@ class Writer:
                 told(self._recorder, call, answer)
             return
         deleted, errors = parse_batch_result(answer.body)
-        for key, _ in deleted:
-            self._recorder.answer(calls[key], 200)
+        for one in deleted:
+            self._recorder.answer(calls[one.key], 200)
         for error in errors:
             stale = error.code == "PreconditionFailed"
             self._recorder.answer(calls[error.key], 412 if stale else 500, "NotApplied" if stale else "Unknown")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.s3.errors import S3Error
 from gateway.s3.xml import (
+    BatchDeleted,
     BatchError,
     BatchObject,
     error_code,
@@ -225,9 +226,9 @@ def test_batch_result_round_trip(deleted: list[tuple[str, str | None]], errors: 
     ]
     first = render_batch_result([b"<Deleted>" + e + b"</Deleted>" for e in elements], errors)
     read, read_errors = parse_batch_result(first)
-    assert [key for key, _ in read] == [key for key, _ in deleted]
+    assert [(one.key, one.version_id) for one in read] == [(key, version or None) for key, version in deleted]
     assert read_errors == errors
-    assert render_batch_result([element for _, element in read], read_errors) == first
+    assert render_batch_result([one.element for one in read], read_errors) == first
     assert fromstring(first).tag == f"{{{NAMESPACE}}}DeleteResult"
 
 
@@ -241,7 +242,7 @@ def test_parse_batch_result() -> None:
         "<Later/></DeleteResult>"
     ).encode()
     deleted, errors = parse_batch_result(body)
-    assert deleted == [("a&b", element.encode())] * 2
+    assert deleted == [BatchDeleted("a&b", None, element.encode())] * 2
     assert errors == [BatchError("c", None, "", "")]
 
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import FenceError, Outcome, Reason
 from gateway.core.keys import FencingKey, Token
 from gateway.s3.request import Headers, parse_head
-from gateway.s3.xml import BatchObject
+from gateway.s3.xml import BatchObject, parse_batch_result
 from gateway.service.batches import Batches
 from gateway.service.values import Result
 from gateway.service.waits import Timing
@@ -177,6 +177,53 @@ def test_each_object_is_settled_by_its_own_element(element, doubtful) -> None:
         result = await answer(r, ("renders/a/o", 5))
         assert (b"<Error>" in result.body) == (element[:9] != "<Deleted>")
         assert bool(r.fences.unsettled("a")) == doubtful
+
+    run(main())
+
+
+def deleted(version_id: str | None) -> str:
+    """An element of an answer."""
+    version = "" if version_id is None else f"<VersionId>{version_id}</VersionId>"
+    return f"<Deleted><Key>renders/a/o</Key>{version}</Deleted>"
+
+
+REFUSED = "<Error><Key>renders/a/o</Key><VersionId>v1</VersionId><Code>AccessDenied</Code><Message/></Error>"
+
+
+@pytest.mark.parametrize(
+    ("asked", "element", "unnamed"),
+    [
+        (["v1", "v2"], deleted("v1"), ["v2"]),
+        (["v1", "v2"], deleted("v2") + deleted("v1"), []),
+        (["v1", "v2"], deleted(None), ["v1", "v2"]),
+        (["v1", "v2"], deleted(None) + deleted(None), []),
+        (["v1", "v2"], REFUSED, ["v2"]),
+        (["v1", "v2"], REFUSED + deleted(None), []),
+        (["v1", None], deleted(None), ["v1"]),
+        (["v1", None], deleted("v1"), [None]),
+        (["null"], deleted(None), []),
+        ([None], deleted("v9"), []),
+        ([None, None], deleted(None), []),
+    ],
+)
+def test_versions_of_one_key_are_settled_one_by_one(
+    asked: list[str | None], element: str, unnamed: list[str | None]
+) -> None:
+    """R5, R7: each by the element that names it, and by one that names no version only where there is no doubt whose
+    it is."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(5, b"1", key="renders/a/o")
+        body = f"<DeleteResult>{element}</DeleteResult>".encode()
+        r.upstream.apply = lambda request, data: MemoryResponse(200, [], body)
+        writes = [
+            (BatchObject("renders/a/o", version, ()), r.write("DELETE", "renders/a/o", 5, None)) for version in asked
+        ]
+        result = await Batches(r.writes).delete(HEAD, BUCKET, writes, quiet=False, on_refusal=lambda *_: None)
+        _, errors = parse_batch_result(result.body)
+        assert [one.version_id for one in errors if one.code == "InternalError"] == unnamed
+        assert len(r.fences.unsettled("a")) == len(unnamed)
 
     run(main())
 

@@ -115,7 +115,7 @@ class Client:
             elif one in codes:
                 story.add(Answer(name, story.now, 403 if codes[one] == "AccessDenied" else 500))
             else:
-                assert one in {key for key, _ in deleted}, f"the answer says nothing of {one}"
+                assert one in {each.key for each in deleted}, f"the answer says nothing of {one}"
                 token = wishes[one].token
                 story.add(Answer(name, story.now, 200, floor=token if token and wishes[one].fenced else -1))
         return Reply(error=next(iter(refused.values()), None))
