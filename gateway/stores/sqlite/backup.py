@@ -136,6 +136,8 @@ def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
     lock = FileLock(target)
     lock.acquire()
     try:
+        if target.exists():
+            lock.acquire_database()
         if target.exists() and target.stat().st_size and not force:
             raise DatabaseThere(_in_the_way(target))
         new = target.with_name(target.name + ".restoring")

@@ -99,6 +99,7 @@ class SqliteStore:
         await asyncio.to_thread(self._lock.acquire)
         self._connections.callback(self._lock.release)
         await asyncio.to_thread(make_file, self._path)
+        await asyncio.to_thread(self._lock.acquire_database)
         connection = await connect_writer(self._path)
         self._connections.push_async_callback(connection.close)
         run = await begin_run(connection, rules_digest)

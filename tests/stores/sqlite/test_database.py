@@ -15,6 +15,7 @@ import pytest
 from gateway.core.job import Job
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore, database
+from gateway.stores.sqlite.backup import restore
 from gateway.stores.sqlite.database import connect_reader, connect_writer
 from gateway.stores.sqlite.migrations import MIGRATIONS, script
 from tests.stores.sqlite.conftest import Spawn
@@ -156,6 +157,24 @@ async def test_a_link_to_a_database_in_use_is_in_use_too(path: Path, tmp_path: P
     with pytest.raises(StoreLocked, match=r"link\.db is in use"):
         await SqliteStore(link).start("rules")
     await store.stop(clean=True)
+
+
+async def test_a_lock_file_that_somebody_has_removed_lets_nobody_in(path: Path) -> None:
+    """It looks like one that a dead process has left, and is soon removed by hand: the database itself is locked too,
+    also against a restore over it, and by whatever second name it has."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.backup(path.with_name("backup.db"))
+    path.with_name("gateway.db.lock").unlink()
+    second = path.with_name("second.db")
+    second.hardlink_to(path)
+    for name in (path, second):
+        with pytest.raises(StoreLocked, match=rf"{name.name} is in use by another process"):
+            await SqliteStore(name).start("rules")
+        with pytest.raises(StoreLocked):
+            restore(path.with_name("backup.db"), name, 0.0, force=True)
+    await store.stop(clean=True)
+    await start_and_stop(path)
 
 
 # --- what it will not open ----------------------------------------------------------------------------------
