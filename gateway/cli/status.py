@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, control_command
+from gateway.cli.settings import UNREACHABLE, fail
 from gateway.cli.show import print_facts, print_json, printable
 
 GAUGES = {
@@ -25,15 +26,38 @@ BY_REASON = {"fencing_refusals_total": "refusals", "fencing_would_refuse_total":
 @control_command
 def status(client: ControlClient, as_json: bool) -> None:
     """Whether a gateway takes requests, and what it is busy with. Exit status 3 if it takes none."""
-    answer = client.check_ready() | _numbers(client.metrics()) | {"authority": client.buckets()}
-    answer["webhooks"] = client.webhooks()
+    answer, unready = _asked(client)
     if as_json:
         print_json(answer)
-        return
+    else:
+        _print(client.url, answer)
+    if unready is not None:
+        fail(printable(str(unready)), UNREACHABLE)
+
+
+def _asked(client: ControlClient) -> tuple[Json, Unreachable | None]:
+    """What is known, also of a gateway that cannot do its work: then with its saying so. Raises as every call does."""
+    unready = None
+    try:
+        ready = client.check_ready()
+    except Unreachable as error:
+        if "status" not in error.problem:
+            raise
+        ready, unready = error.problem, error
+    try:
+        rest = _numbers(client.metrics()) | {"authority": client.buckets(), "webhooks": client.webhooks()}
+    except (Refused, Unreachable):
+        if unready is None:
+            raise
+        raise unready from None
+    return ready | rest, unready
+
+
+def _print(url: str, answer: Json) -> None:
     print_facts(
         [
-            ("Gateway", client.url),
-            ("Status", answer["status"]),
+            ("Gateway", url),
+            ("Status", printable(": ".join(str(answer[name]) for name in ("status", "reason") if answer.get(name)))),
             ("Requests running", str(answer["requests_running"])),
             ("Sends unsettled", f"{answer['sends_unsettled']}, in doubt {answer['sends_in_doubt']}"),
             ("Hand-overs waiting", _waiting(answer)),
