@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.server.connection import MAX_FIELDS
 from gateway.server.listener import Limits
+from gateway.server.receiving import MAX_FIELDS
 from tests.fuzz.memory_wire import World, quiet
 from tests.server.rig import HOST, Pairs, raw
 from tests.server.test_connection import play

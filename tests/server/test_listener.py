@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from gateway.server import connection, listener
-from gateway.server.connection import MAX_QUEUE
 from gateway.server.http import READ_BUFFER_BYTES, Reply, Request
 from gateway.server.listener import Limits
+from gateway.server.receiving import MAX_QUEUE, SLICE_BYTES
 from tests.server.rig import HOST, Rig, Stalled, Wire, raw, running, signed
 from tests.server.test_http import Odd
 from tests.test_outgoing import Peer
@@ -269,7 +269,7 @@ async def test_what_is_parsed_ahead_is_bounded() -> None:
         await wire.send(signed("PUT", "/b/k", [TOKEN], b"x") + b"x" + small * 3000)
         await upstream.arrived.wait()
         (client,) = rig.gateway._connections.connections  # type: ignore[union-attr]
-        assert len(client._queue) <= MAX_QUEUE + connection.SLICE_BYTES // len(small)
+        assert len(client._receiver.queue) <= MAX_QUEUE + SLICE_BYTES // len(small)
         upstream.release.set()
         assert (await wire.answer()).status == 200
         assert {(await wire.answer()).status for _ in range(3000)} == {403}
@@ -286,10 +286,10 @@ async def test_bodies_that_wait_behind_a_request_are_bounded() -> None:
         await upstream.arrived.wait()
         (client,) = rig.gateway._connections.connections  # type: ignore[union-attr]
         async with asyncio.timeout(5):
-            while not client._reading_paused:
+            while not client._receiver.paused:
                 await asyncio.sleep(0)
-        waiting = sum(item.body.buffered for item in client._queue if isinstance(item, Request))
-        assert waiting + len(client._ahead) <= READ_BUFFER_BYTES + 256 * 1024
+        waiting = sum(item.body.buffered for item in client._receiver.queue if isinstance(item, Request))
+        assert waiting + len(client._receiver._ahead) <= READ_BUFFER_BYTES + 256 * 1024
         upstream.release.set()
         await sending
         assert [(await wire.answer()).status for _ in range(count + 1)] == [200] * (count + 1)
