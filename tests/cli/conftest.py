@@ -22,4 +22,4 @@ def gateway(store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def key() -> str:
     """A key that no other test uses, with all that a path could stumble over."""
-    return f"job {secrets.token_hex(4)}/a%2F..//ü?#"
+    return f"job {secrets.token_hex(4)}/a%2F..//ü?#{{}}"

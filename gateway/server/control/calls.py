@@ -103,10 +103,11 @@ class Call:
         async def handle(request: web.Request) -> web.StreamResponse:
             return self._answer(await self.handler(**await self._arguments(request, access)))
 
+        path = _IN_PATH.sub(r"{\1:[^/]+}", self.path)  # by itself aiohttp takes no braces in a segment
         if self.method == "GET":
             allow_head = self.media is None or not self.media.streams
-            return web.get(self.path, handle, allow_head=allow_head, expect_handler=_expect)
-        return web.route(self.method, self.path, handle, expect_handler=_expect)
+            return web.get(path, handle, allow_head=allow_head, expect_handler=_expect)
+        return web.route(self.method, path, handle, expect_handler=_expect)
 
     async def _arguments(self, request: web.Request, access: Access) -> dict[str, object]:
         """What the handler is called with. Raises `Problem` for who may not, and for what cannot be meant."""

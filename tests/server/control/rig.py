@@ -36,8 +36,8 @@ TOKENS = (
     ApiToken(WORKER, operator=False, keys=("job-*",)),
     ApiToken(OTHER, operator=True, keys=("other",)),
 )
-AWKWARD = "a/b %2F..//ü?#"
-AWKWARD_RAW = "a%2Fb%20%252F..%2F%2F%C3%BC%3F%23"
+AWKWARD = "a/b %2F..//ü?#{}"
+AWKWARD_RAW = "a%2Fb%20%252F..%2F%2F%C3%BC%3F%23%7B%7D"
 HUGE = 2**63 - 1
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 

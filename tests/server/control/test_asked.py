@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from yarl import URL
 
@@ -20,13 +22,23 @@ __all__ = ["listener", "make"]
 
 
 async def test_a_key_is_one_percent_encoded_segment(listener: Listener) -> None:
-    """Slashes, percent signs, dots, question marks and non-ASCII are part of the key when encoded."""
+    """Slashes, percent signs, dots, question marks, braces and non-ASCII are part of the key when encoded."""
     for call, body in (("check", {"token": 1}), ("raise", {"token": 2, "reason": "x"}), ("seal", {"reason": "x"})):
         status, answer = await listener.post(f"/v1/fences/{AWKWARD_RAW}/{call}", body)
         assert (status, answer["key"]) == (200, AWKWARD)
     assert (await listener.get(f"/v1/fences/{AWKWARD_RAW}"))[1]["floor"] == 2
     assert len((await listener.get(f"/v1/fences/{AWKWARD_RAW}/events"))[1]["events"]) == 3
     assert (await listener.get("/v1/fences"))[1]["fences"][0]["key"] == AWKWARD
+
+
+async def test_no_character_is_too_odd_for_a_key(listener: Listener) -> None:
+    """Whatever a header, an object or a job can name as a key, every call finds."""
+    odd = ["e\u0301", "\u2028", "\ufffd", "\U0010ffff", "a;b", "a=b&c", "%7B"]
+    for key in [*(f"{chr(code)}x" for code in range(0x20, 0x7F)), *odd]:
+        status, answer = await listener.get(f"/v1/fences/{quote(key, safe='')}/events")
+        assert (status, answer) == (200, {"events": [], "next": None}), key
+        status, answer = await listener.get(f"/v1/fences/{quote(key, safe='')}")
+        assert (status, answer["key"]) == (200, key)
 
 
 async def test_the_key_of_an_object_may_be_looked_at(listener: Listener) -> None:
