@@ -73,8 +73,9 @@ def may_show_record(raw_query: str) -> bool:
         return False
     # Each kind of list overlooks the positions of the others.
     position = "key-marker" if "versions" in asked else {"2": "start-after", None: "marker"}.get(asked.get("list-type"))
-    # Of which kind another list-type is, stores do not agree.
-    if position is None:
+    # Of which kind another list-type is, stores do not agree; and a token, which only the store can read, goes before
+    # what else tells a position (S3 API reference, ListObjectsV2, "start-after").
+    if position is None or (position == "start-after" and "continuation-token" in asked):
         return True
     begun = asked.get(position, "")
     # Where keys are filed as paths, what follows is what comes behind the folder that the position is in.

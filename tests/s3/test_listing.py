@@ -100,6 +100,10 @@ def test_versions_of_other_objects_are_seen(entries: list[str], beside: bool) ->
         ("marker=.g/x", False),
         ("versions=&key-marker=z", False),
         ("list-type=2&continuation-token=z", True),
+        # The token goes before, and says what only the store can read.
+        ("list-type=2&start-after=z&continuation-token=t", True),
+        ("list-type=2&start-after=z&continuation-token=", True),
+        ("marker=z&continuation-token=t", False),
     ],
 )
 def test_only_lists_that_may_hold_the_record_are_looked_into(query: str, may: bool) -> None:
