@@ -102,7 +102,7 @@ def handshake_fault(error: ssl.SSLError, ca_setting: str) -> str:
         return f"its certificate does not verify: {error.verify_message}"
     reason = (error.reason or "").upper().replace(" ", "_")
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
-        return "it does not speak TLS there: is it http:// instead of https://?"
+        return "it does not speak TLS there (is it http:// instead of https://?)"
     if reason in ("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"):
         return "it speaks no TLS 1.2 or later"
     if refused_by_server(error):

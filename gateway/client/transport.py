@@ -151,7 +151,7 @@ class Transport:
         if self.url.startswith("http:") and isinstance(
             error, aiohttp.ClientResponseError | aiohttp.ServerDisconnectedError
         ):
-            return str(error) if self._answered else f"{error}. Does it speak https:// there?"
+            return str(error) if self._answered else f"{error} (does it speak https:// there?)"
         if isinstance(error, OSError):
             number = error.errno or 0  # a resolver's are below 0, and its own
             return os.strerror(number) if number > 0 else error.strerror or error

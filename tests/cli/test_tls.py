@@ -139,7 +139,7 @@ def test_commands_believe_the_authority_that_is_named(gateway: GatewayProcess, a
     assert "no authority that is known here" in unknown.stderr
     assert "--ca-bundle, or FENCING_GATEWAY_CA_BUNDLE" in unknown.stderr
     plain = command("status", FENCING_GATEWAY_URL=gateway.control_url.replace("https:", "http:"))
-    assert (plain.exit_code, "Does it speak https:// there?" in plain.stderr) == (3, True), plain.stderr
+    assert (plain.exit_code, "(does it speak https:// there?)" in plain.stderr) == (3, True), plain.stderr
     missing = gateway.ask("status", "--ca-bundle", "/nowhere.pem")
     assert (missing.exit_code, "/nowhere.pem cannot be used" in missing.stderr) == (2, True)
     name = command(

@@ -265,7 +265,7 @@ async def test_a_receiver_without_tls() -> None:
     async with listener:
         url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}/{HIDDEN}"
         told = await fault(url, tls=client_context)
-        assert told == "no TLS connection: it does not speak TLS there: is it http:// instead of https://?"
+        assert told == "no TLS connection: it does not speak TLS there (is it http:// instead of https://?)"
 
 
 # --- Retry-After

@@ -45,7 +45,10 @@ class Access:
             if compare_digest(token.secret.encode(), _bytes(given.strip())) and scheme.lower() == "bearer":
                 found = token
         if found is None:
-            raise Problem(401, "unauthenticated", "send Authorization: Bearer with one of the configured API tokens")
+            told = "send Authorization: Bearer with one of the configured API tokens"
+            if given.strip() and scheme.lower() == "bearer":
+                told = "the bearer token that was sent is none of the configured API tokens"
+            raise Problem(401, "unauthenticated", told)
         if operator and not found.operator:
             raise Problem(403, "forbidden", "this call is an operator's")
         return found

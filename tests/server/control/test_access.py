@@ -29,12 +29,14 @@ __all__ = ["listener", "make"]
 
 @pytest.mark.parametrize(("target", "body", "operators"), CALLS)
 async def test_every_call_asks_who_calls(make: Make, target: str, body: object, operators: bool) -> None:
-    """With configured tokens, none and a wrong one are 401; a worker is 403 on an operator's calls; the rest pass."""
+    """With configured tokens, none and a wrong one are 401, told apart; a worker is 403 on an operator's calls; the
+    rest pass."""
     listener = await make(TOKENS)
     await listener.store.raise_floor("job-1", 1)
     for bearer in (None, "", "wrong", OPERATOR[:-1], OPERATOR + "x"):
         status, problem = await call(listener, target, body, bearer)
         assert (status, problem["reason"]) == (401, "unauthenticated")
+        assert problem["detail"].startswith("the bearer token that was sent" if bearer else "send Authorization")
     status, answer = await call(listener, target, body, WORKER)
     assert status == (403 if operators else 200)
     assert not operators or answer["reason"] == "forbidden"
