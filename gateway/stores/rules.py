@@ -15,6 +15,9 @@ from gateway.stores.values import MAX_GENERATION, Event, Fence, Grant, GrantWant
 
 HISTORY_KEPT = 200
 """So many events of a key are always kept; older ones are forgotten sooner or later."""
+FLOORLESS_KEPT = 20_000
+"""But for what is told of a write on a key without a floor, as each object may be one: that is kept as long as it is
+among so many events of all keys together."""
 
 
 def require_token(token: int) -> int:

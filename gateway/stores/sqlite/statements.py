@@ -104,6 +104,12 @@ DELETE FROM event WHERE key = :key AND serial <=
 """
 """The newest event always stays, so that serials never come twice."""
 
+NEWEST_EVENT = "SELECT coalesce(max(serial), 0) FROM event"
+PRUNE_FLOORLESS = """
+DELETE FROM event WHERE serial > :after AND serial <= :to
+    AND floor = 0 AND kind IN ('refused', 'would-refuse', 'in-doubt', 'settled-by-timeout')
+"""
+
 
 def event_of(row: Row) -> Event:
     key, kind, token, floor, detail, request_id, times, at, serial = row

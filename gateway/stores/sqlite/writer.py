@@ -22,7 +22,7 @@ from gateway.core.job import Job
 from gateway.stores.base import LAZY_FLUSH_S, StoreUnavailable
 from gateway.stores.job_base import JobChange
 from gateway.stores.job_rules import JobRule
-from gateway.stores.rules import HISTORY_KEPT, handed_over, shadowed, storable
+from gateway.stores.rules import FLOORLESS_KEPT, HISTORY_KEPT, handed_over, shadowed, storable
 from gateway.stores.sqlite import job_statements as job_sql
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.cache import ReadThrough
@@ -153,6 +153,8 @@ class Writer:
         self._flush_due = False
         self._keys_to_prune: dict[str, None] = {}
         self._events_since_prune = 0
+        self._floorless_pruned_to: int | None = None
+        """Up to this serial nothing is left to forget of keys without a floor; None: not known yet in this run."""
 
     async def change_fence(
         self,
@@ -354,10 +356,22 @@ class Writer:
         keys, self._keys_to_prune, self._events_since_prune = self._keys_to_prune, {}, 0
         rows = [{"key": key, "kept": HISTORY_KEPT} for key in keys]
 
-        async def prune(connection: aiosqlite.Connection) -> None:
+        async def prune(connection: aiosqlite.Connection) -> int:
             await connection.executemany(sql.PRUNE_EVENTS, rows)
+            return await self._prune_floorless(connection)
 
-        self._waiting.append(RowChange(prune, lambda _: None, None))
+        def pruned(to: int) -> None:
+            self._floorless_pruned_to = to
+
+        self._waiting.append(RowChange(prune, pruned, None))
+
+    async def _prune_floorless(self, connection: aiosqlite.Connection) -> int:
+        """Answers up to where. An earlier run has stopped a while before the newest event of its own."""
+        ((newest,),) = await connection.execute_fetchall(sql.NEWEST_EVENT)
+        to = int(newest) - FLOORLESS_KEPT
+        after = to - 2 * FLOORLESS_KEPT if self._floorless_pruned_to is None else self._floorless_pruned_to
+        await connection.execute(sql.PRUNE_FLOORLESS, {"after": after, "to": to})
+        return to
 
 
 def _answer(answer: asyncio.Future[Any] | None, result: object) -> None:
