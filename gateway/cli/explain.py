@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ import click
 from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, configured_client, control_options
 from gateway.cli.fence import floor_facts
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
-from gateway.cli.show import print_facts, print_json, printable
+from gateway.cli.show import print_facts, print_json, printable, tell
 from gateway.config.settings import RuleSettings, Settings
+from gateway.config.source import FILE_VARIABLE
 from gateway.core.errors import Malformed
 from gateway.core.keys import DEFAULT_RULE, Mapping, Mode, TokenLimits, key_of_object
 from gateway.core.names import filed_name
@@ -63,6 +65,8 @@ def explain(
     Where a gateway answers, also what it knows of that key."""
     bucket, object_key = _split(address)
     settings = settings_of(config, assignments, as_json=as_json)
+    if config is None and not os.environ.get(FILE_VARIABLE):
+        tell(f"no configuration is named (--config, {FILE_VARIABLE}): a gateway that has one may have a rule for this")
     try:
         found = explanation(settings, bucket, object_key)
     except NoKey as error:

@@ -119,6 +119,13 @@ def test_a_configuration_that_names_no_port_is_explained_too() -> None:
     assert "was not asked" in result.stdout
 
 
+def test_without_a_configuration_there_may_be_a_rule(explain: Ask, nobody: str) -> None:
+    """A worker's machine has none, and the gateway is not asked for its own: the answer is told to be none of that."""
+    said = command("explain", "s3://studio/renders/job-1/a.exr", FENCING_GATEWAY_URL=nobody).stderr
+    assert "no configuration is named" in said
+    assert explain("s3://studio/renders/job-1/a.exr").stderr == ""
+
+
 def test_without_a_rule_a_header_may_name_the_key(explain: Ask) -> None:
     """No rule, and one without key: the object's own key, unless the request names one. Mode off: none at all."""
     shown = explain("s3://other/a/b").stdout
