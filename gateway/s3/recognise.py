@@ -118,13 +118,13 @@ def _subresource(method: str, level: Level, names: Sequence[str]) -> str | None:
 
 
 def _refuse_marks_of_others(headers: Sequence[str], row: Operation) -> None:
-    """Raises `S3Error` (InvalidArgument) for a header that makes another operation of the request: which one the store
-    would see is for nobody to guess."""
+    """Raises `S3Error` (InvalidArgument) for a header that makes another operation of the request, or that stands there
+    twice: what the store would see is for nobody to guess."""
     for name in _MARKING_HEADERS.get((row.method, row.level), ()):
-        if name != row.header and name in headers:
+        if headers.count(name) > (name == row.header):
             raise S3Error(
                 "InvalidArgument",
-                f"The header {name} does not go with {row.name}.",
+                f"The header {name} does not go with {row.name}, or not twice.",
                 ArgumentName=name,
                 ArgumentValue="",
             )
