@@ -245,6 +245,7 @@ class Records:
         try:
             return await self._standing_there(name, establish)
         except NoBucket:
+            self.unrecorded.discard(name)
             return _Standing.FREE, ""  # who writes to it is told by the store
 
     async def _standing_there(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
@@ -318,6 +319,7 @@ class Records:
     async def bucket_is_gone(self, name: str) -> None:
         """The bucket has been deleted. Raises `TryAgain` (StoreUnavailable)."""
         self.forget(name)
+        self.unrecorded.discard(name)
         try:
             await self._store.forget_bucket(name)
         except StoreUnavailable as error:

@@ -200,6 +200,26 @@ def test_a_bucket_with_fenced_writes_is_known_to_the_database(capabilities: Capa
     run(main())
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["through the gateway", "past it"])
+def test_a_bucket_that_is_gone_is_not_told_to_be_without_a_record(told: bool) -> None:
+    """What an operator is to look at is there to be looked at."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream, capabilities=DEAF)
+        assert (await one.put(34, b"a")).status == 200
+        del upstream.buckets[BUCKET]
+        if told:
+            await one.writes.records.bucket_is_gone(BUCKET)
+        else:
+            one.writes.records.forget(BUCKET)
+            assert (await one.put(34, b"a")).code == "NoSuchBucket"
+        assert one.writes.records.unrecorded == set()
+        await one.writes.close()
+
+    run(main())
+
+
 def test_the_first_write_with_a_token_leaves_a_record_where_others_wrote_before() -> None:
     """A write without one leaves none, and what it has seen is not enough for the next."""
 
