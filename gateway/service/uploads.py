@@ -109,7 +109,10 @@ class Uploads:
             try:
                 await self._store.bind_upload(upload)
             except StoreUnavailable as error:
-                await self._abort(upload)
+                if await self._abort(upload):
+                    self._ended(upload)
+                    self._over[_place(upload)] = upload, None  # it may have been bound all the same
+                    self._wake.set()
                 raise store_unavailable(error) from error
             finally:
                 if live.gate.overtaken(write.token):

@@ -65,8 +65,10 @@ async def _overtaken(r) -> UploadState | None:
     return None if upload is None else upload.state
 
 
-def test_an_upload_whose_binding_is_durable_although_the_store_failed_is_revoked_like_any() -> None:
-    """R6: of a store that fails nobody knows whether it has done what it was asked; found by simulation."""
+@pytest.mark.parametrize("reached", [True, False])
+def test_an_upload_whose_binding_is_durable_although_the_store_failed_leaves_none(reached: bool) -> None:
+    """R6: of a store that fails nobody knows whether it has done what it was asked; found by simulation. Where the
+    object store cannot be told either, the upload is revoked like any."""
 
     async def main() -> None:
         r = await rig()
@@ -74,11 +76,36 @@ def test_an_upload_whose_binding_is_durable_although_the_store_failed_is_revoked
 
         async def bound_and_failed(upload):
             await bind(upload)
+            if not reached:
+                r.upstream.faults.append(Fault.NOT_REACHED)
             raise StoreUnavailable("disk I/O error")
 
         r.store.bind_upload = bound_and_failed
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
-        assert await _overtaken(r) is UploadState.ABORTED
+        assert await _overtaken(r) is (None if reached else UploadState.ABORTED)
+        assert r.upstream.uploads == {}
+        assert r.uploads.open_of("j") == 0
+
+    run(main())
+
+
+def test_an_upload_that_could_not_be_bound_does_not_count_as_open_for_ever() -> None:
+    """R6: nobody has been told of it; the store has no binding, and the object store no upload."""
+
+    async def main() -> None:
+        r = await rig()
+        bind = r.store.bind_upload
+
+        async def full(upload):
+            raise StoreUnavailable("disk is full")
+
+        r.store.bind_upload = full
+        assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
+        r.store.bind_upload = bind
+        await asyncio.sleep(60)
+        assert r.uploads.open_of("j") == 0
+        await r.create(33)
+        assert r.uploads.open_of("j") == 1
 
     run(main())
 
