@@ -82,14 +82,22 @@ def may_show_record(raw_query: str) -> bool:
     return min(begun, filed_name(begun).partition("/")[0]) <= RECORD_KEY
 
 
-def record_prefix(raw_query: str) -> str | None:
-    """The common prefix that a list's delimiter rolls the record up into; None where it stands for itself."""
-    asked = _as_filed(raw_query)
-    prefix, delimiter = asked.get("prefix", ""), dict(parse_query(raw_query)).get("delimiter", "")
+def record_prefixes(raw_query: str) -> list[tuple[str, str]]:
+    """The common prefixes that a list's delimiter may roll the record up into, each with how the keys begin that are
+    under it; none where the record stands for itself."""
+    as_sent = dict(parse_query(raw_query))
+    prefix, delimiter = _as_filed(raw_query).get("prefix", ""), as_sent.get("delimiter", "")
     if not delimiter or not RECORD_KEY.startswith(prefix):
-        return None
-    found = RECORD_KEY.find(delimiter, len(prefix))
-    return None if found < 0 else RECORD_KEY[: found + len(delimiter)]
+        return []
+    rolled_up = []
+    if (found := RECORD_KEY.find(delimiter, len(prefix))) >= 0:
+        begun = RECORD_KEY[: found + len(delimiter)]
+        rolled_up.append((begun, begun))
+    if as_sent.get("prefix", "") != prefix and (found := RECORD_KEY.find(delimiter)) >= 0:
+        # SeaweedFS 4.48 shows such a prefix as it was sent, and behind it the key from its very beginning.
+        begun = RECORD_KEY[: found + len(delimiter)]
+        rolled_up.append((as_sent["prefix"] + begun, max(begun, prefix, key=len)))
+    return rolled_up
 
 
 def _as_filed(raw_query: str) -> dict[str, str]:

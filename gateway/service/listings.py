@@ -12,7 +12,7 @@ from gateway.s3.listing import (
     names_common_prefix,
     next_page,
     page_of,
-    record_prefix,
+    record_prefixes,
     versions_beside,
     versions_of,
     without_record,
@@ -32,12 +32,13 @@ async def listed(upstream: Upstream, request: UpstreamRequest) -> Result:
     result = first
     if result.status != 200:
         return result
-    rolled_up = record_prefix(request.raw_query)
+    rolled_up: str | None = None
     assert request.bucket is not None
-    if rolled_up is not None and not (
-        names_common_prefix(result.body, rolled_up) and await _is_alone_under(upstream, request.bucket, rolled_up)
-    ):
-        rolled_up = None
+    for shown_as, under in record_prefixes(request.raw_query):
+        if names_common_prefix(result.body, shown_as) and await _is_alone_under(
+            upstream, request.bucket, {shown_as, under}
+        ):
+            rolled_up = shown_as
     query = request.raw_query
     shown = without_record(result.body, rolled_up)
     while shown != result.body and goes_on_empty(shown):
@@ -91,6 +92,10 @@ async def holds_more(upstream: Upstream, bucket: str) -> bool:
     return result.status == 200 and versions_beside(result.body, RECORD_KEY)
 
 
-async def _is_alone_under(upstream: Upstream, bucket: str, prefix: str) -> bool:
-    keys, _ = await keys_after(upstream, bucket, prefix, "", 2)
-    return keys == [RECORD_KEY]
+async def _is_alone_under(upstream: Upstream, bucket: str, prefixes: set[str]) -> bool:
+    """Whether the record's key, and no other, begins with one of these."""
+    found: set[str] = set()
+    for prefix in sorted(prefixes):
+        keys, _ = await keys_after(upstream, bucket, prefix, "", 2)
+        found.update(keys)
+    return found == {RECORD_KEY}

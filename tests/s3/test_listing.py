@@ -13,7 +13,7 @@ from gateway.s3.listing import (
     names_common_prefix,
     next_page,
     page_of,
-    record_prefix,
+    record_prefixes,
     versions_beside,
     versions_of,
     without_record,
@@ -117,7 +117,6 @@ def test_only_lists_that_may_hold_the_record_are_looked_into(query: str, may: bo
         ("", None),
         ("delimiter=/", None),
         ("delimiter=-", ".fencing-"),
-        ("delimiter=-&prefix=/", ".fencing-"),
         ("delimiter=.&prefix=.", ".fencing-gateway."),
         ("delimiter=.", "."),
         ("delimiter=-&prefix=.fencing-", None),
@@ -127,7 +126,22 @@ def test_only_lists_that_may_hold_the_record_are_looked_into(query: str, may: bo
 )
 def test_a_delimiter_rolls_the_record_up_into_a_prefix(query: str, rolled_up: str | None) -> None:
     """As S3 rolls up every key: at the first delimiter behind the prefix."""
-    assert record_prefix(query) == rolled_up
+    assert record_prefixes(query) == ([] if rolled_up is None else [(rolled_up, rolled_up)])
+
+
+@pytest.mark.parametrize(
+    ("query", "rolled_up"),
+    [
+        ("delimiter=-&prefix=/", [(".fencing-", ".fencing-"), ("/.fencing-", ".fencing-")]),
+        ("delimiter=.&prefix=//.f", [(".fencing-gateway.", ".fencing-gateway."), ("//.f.", ".f")]),
+        ("delimiter=-&prefix=/.fencing-", [("/.fencing-.fencing-", ".fencing-")]),
+        ("delimiter=x&prefix=/.f", []),
+        ("delimiter=-&prefix=/a", []),
+    ],
+)
+def test_a_prefix_that_begins_with_a_separator_may_be_shown_twice(query: str, rolled_up: list[tuple[str, str]]) -> None:
+    """As SeaweedFS shows it: as it was sent, and behind it the key as if there were no prefix."""
+    assert record_prefixes(query) == rolled_up
 
 
 @pytest.mark.parametrize("tag", ["Contents", "Version", "DeleteMarker"])

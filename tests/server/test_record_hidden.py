@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from gateway.core.keys import Mode
 from gateway.core.names import RECORD_KEY
 from gateway.stores.memory import MemoryStore
+from tests.cases.documents import texts
 from tests.conftest import StoreServer, s3_client
 from tests.server.rig import CREDENTIALS, Rig, real, rule, running
 
@@ -87,6 +88,26 @@ async def test_a_list_that_readers_take_differently_does_not_show_it(
     with client(rig) as ask:
         await fill(rig, bucket, ask, store_server)
     assert RECORD_KEY.encode() not in (await rig.ask("GET", f"/{bucket}?{query}")).body
+
+
+@pytest.mark.parametrize("kind", ["", "list-type=2&", "versions=&"])
+async def test_no_common_prefix_is_of_it_alone(rig: Rig, bucket: str, store_server: StoreServer, kind: str) -> None:
+    """Wherever a delimiter cuts its name, whatever the prefix begins with; one that others are under, too, stays."""
+    with client(rig) as ask:
+        await fill(rig, bucket, ask, store_server)
+
+    async def common(prefix: str, delimiter: str) -> list[str]:
+        answer = await rig.ask("GET", f"/{bucket}?{kind}prefix={prefix}&delimiter={delimiter}")
+        assert answer.status == 200
+        return texts(answer.body, "Prefix")[1:]  # the first is the one asked for
+
+    for prefix in ("", "/", "/.", "/.f", "//.f", f"/{RECORD_KEY}"):
+        for delimiter in ("record", "-", ".", "d"):
+            shown = await common(prefix, delimiter)
+            assert {*shown} <= {"-", "-d", "rend"}, (prefix, delimiter)
+    assert (await rig.ask("PUT", f"/{bucket}/.fence-post", [], b"x")).status == 200
+    assert await common(".f", "nc") == [".fenc"]
+    assert await common("/.f", "nc") == [".fenc" if "versions" in kind else "/.f.fenc"]
 
 
 async def listed(ask: Ask, name: str, bucket: str, size: int) -> list[str]:
