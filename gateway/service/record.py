@@ -13,10 +13,11 @@ import orjson
 
 from gateway.core.errors import Outcome, TryAgain
 from gateway.core.names import RECORD_KEY
-from gateway.core.write import CONDITION_FAILED_STATUS, Answer, ObjectState, condition_on
+from gateway.core.write import CONDITION_FAILED_STATUS, Answer, Condition, ObjectState, condition_on
 from gateway.s3.xml import error_code
 from gateway.service.refusals import refuse_our_own_fault, unavailable
-from gateway.service.sending import result_of
+from gateway.service.sending import result_of, versioning
+from gateway.service.values import Result
 from gateway.stores.values import MAX_GENERATION
 from gateway.upstream.base import (
     EMPTY_SHA256,
@@ -140,27 +141,9 @@ class RecordObjects:
     async def write(self, name: str, record: Record, instead_of: Seen | None) -> Seen | None:
         """Replace the record that was seen, or make it where there was none; None if it is no longer what was seen.
         Raises `TryAgain` (UpstreamUnavailable), `NoBucket`."""
-        data = render_record(record)
-        # Buckets with object lock demand a digest.
-        digest = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         bare = (await self._capabilities.of_bucket(name)).bare_etag
         condition = condition_on(None if instead_of is None else ObjectState(instead_of.etag), bare_etag=bare)
-        request = UpstreamRequest(
-            "PUT",
-            name,
-            RECORD_KEY,
-            "",
-            (condition.header(), ("content-type", "application/json"), ("content-md5", digest)),
-            hashlib.sha256(data).hexdigest(),
-        )
-        try:
-            result = await result_of(await self._upstream.send(request, data, WRITE_TIMEOUT_S))
-        except UpstreamNotReached as error:
-            raise unavailable(str(error)) from error
-        except UpstreamLost:
-            result = None
-        if result is not None and result.code == "NoSuchBucket":
-            raise NoBucket(f"there is no bucket {name}")
+        result = await self._put(name, record, condition)
         if result is not None and result.answer is Answer.APPLIED and (etag := result.header("etag")):
             return Seen(record, etag)
         # A server may have tried twice, or its answer be lost: the nonce tells.
@@ -168,11 +151,35 @@ class RecordObjects:
         if seen is not None and seen.record == record:
             return seen
         if result is not None and result.status in CONDITION_FAILED_STATUS:
-            return None
+            if seen is None or seen != instead_of or await versioning(self._upstream, name) != "Suspended":
+                return None
+            # SeaweedFS refuses what it kept a version of, once it keeps none (decision 0016).
+            await self._put(name, record, None)
+            seen = await self.read(name)
+            return seen if seen is not None and seen.record == record else None
         if result is not None:
             refuse_our_own_fault(result.code)
         told = "no answer came" if result is None else f"it answers {result.status} {result.code or ''}".strip()
         raise unavailable(f"the record of bucket {name} ({RECORD_KEY}) cannot be written: {told}", Outcome.NOT_APPLIED)
+
+    async def _put(self, name: str, record: Record, condition: Condition | None) -> Result | None:
+        """The answer; None where it is lost. Raises as `write` does."""
+        data = render_record(record)
+        # Buckets with object lock demand a digest.
+        digest = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+        headers = [("content-type", "application/json"), ("content-md5", digest)]
+        if condition is not None:
+            headers.append(condition.header())
+        request = UpstreamRequest("PUT", name, RECORD_KEY, "", tuple(headers), hashlib.sha256(data).hexdigest())
+        try:
+            result = await result_of(await self._upstream.send(request, data, WRITE_TIMEOUT_S))
+        except UpstreamNotReached as error:
+            raise unavailable(str(error)) from error
+        except UpstreamLost:
+            return None
+        if result.code == "NoSuchBucket":
+            raise NoBucket(f"there is no bucket {name}")
+        return result
 
 
 def _unreadable(name: str, status: int, code: str | None) -> TryAgain:

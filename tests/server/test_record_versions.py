@@ -1,0 +1,45 @@
+"""The bucket's record where versions are, or were, kept: real gateways before the embedded store."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from gateway.core.names import RECORD_KEY
+from gateway.stores.memory import MemoryStore
+from tests.conftest import StoreServer
+from tests.server.rig import real, running
+from tests.server.test_object_names import SEAWEEDFS
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["there", "deleted"])
+async def test_a_bucket_that_keeps_versions_no_longer_is_still_its_gateways(
+    store_server: StoreServer, lost: bool
+) -> None:
+    """The store refuses the record that it shows, a version of before, as a condition: the next run of the gateway
+    would have refused every fenced write there. Afterwards conditions hold as ever, and another database is told so."""
+    bucket, client, store = f"record-{secrets.token_hex(6)}", store_server.client, MemoryStore()
+
+    async def keep_versions(status: str) -> None:
+        said = {"Status": status}
+        await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
+
+    async def statuses(of: MemoryStore) -> list[int]:
+        said, found = [("x-fencing-token", "34")], []
+        upstream = real(store_server)
+        async with running(upstream=upstream, store=of, capabilities=SEAWEEDFS, fenced_before="auto") as rig:
+            for name in ("a", "b"):
+                found.append((await rig.ask("PUT", f"/{bucket}/{secrets.token_hex(4)}{name}", said, b"x")).status)
+        return found
+
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    await keep_versions("Enabled")
+    assert await statuses(store) == [200, 200]
+    if lost:
+        await asyncio.to_thread(client.delete_object, Bucket=bucket, Key=RECORD_KEY)
+    await keep_versions("Suspended")
+    assert await statuses(store) == [200, 200]
+    assert await statuses(MemoryStore()) == [503, 503]
+    assert await statuses(store) == [200, 200]
