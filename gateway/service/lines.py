@@ -231,4 +231,4 @@ class Lines:
             return Held(line.key, None, 0.0, 0.0)
         left_s = line.held.left_s(now)
         free_in_s = min(self.free_at(line) - now, left_s + self._lock_delay_s)
-        return Held(line.key, line.held.holder, left_s, free_in_s)
+        return Held(line.key, line.held.holder, left_s, free_in_s, pending=line.held.term is None)

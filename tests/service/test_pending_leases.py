@@ -90,7 +90,9 @@ def test_a_pending_grant_lapses_unless_it_is_asked_for_again() -> None:
         lease = await d.leases.lease_of(J)
         assert lease is not None
         assert (lease.token, lease.pending) == (2, True)
-        assert isinstance(await refused(d.acquire("B")), Held)
+        other = await refused(d.acquire("B"))
+        assert isinstance(other, Held)
+        assert "'A' has been granted it, for 30.0 s from the end of a hand-over that is pending" in other.message
         await later(10)
         assert d.ends == [("j", 2, EventKind.LAPSED)]
         assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
