@@ -23,7 +23,7 @@ class Held(LeaseError):
         """`holder` None: others stand in line before. `pending`: the holder's time has not begun."""
         held = f"{holder!r} holds it for {expires_in_s:.1f} s more, unless it is renewed"
         if pending:
-            held = f"{holder!r} has been granted it, for {expires_in_s:.1f} s from the end of a hand-over that is pending"
+            held = f"{holder!r} has been granted it, for {expires_in_s:.1f} s from the end of its pending hand-over"
         why = "others wait for it" if holder is None else held
         super().__init__(key, f"{key!r} cannot be had now: {why}. Ask later, or wait in line (`wait_s`, or `--wait`).")
         self.holder = holder

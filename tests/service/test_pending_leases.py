@@ -92,7 +92,7 @@ def test_a_pending_grant_lapses_unless_it_is_asked_for_again() -> None:
         assert (lease.token, lease.pending) == (2, True)
         other = await refused(d.acquire("B"))
         assert isinstance(other, Held)
-        assert "'A' has been granted it, for 30.0 s from the end of a hand-over that is pending" in other.message
+        assert "'A' has been granted it, for 30.0 s from the end of its pending hand-over" in other.message
         await later(10)
         assert d.ends == [("j", 2, EventKind.LAPSED)]
         assert isinstance(await refused(d.acquire(idempotency_key="once")), Lost)
