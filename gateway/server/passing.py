@@ -45,8 +45,7 @@ async def pass_through(call: Call, operation: Operation) -> None:
         _send_whole(call, operation, await listed(upstream, request))
         return
     if operation.name == "DeleteBucket":
-        timeout_s = writes.fences.timing.commit_timeout_s
-        _send_whole(call, operation, await delete_bucket(writes.records, upstream, request, timeout_s))
+        _send_whole(call, operation, await delete_bucket(writes, request))
         return
     try:
         if operation.effect is Effect.READ:

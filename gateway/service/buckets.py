@@ -15,9 +15,10 @@ from gateway.service.copies import SOURCE, copy_source
 from gateway.service.listings import holds_more, record_versions
 from gateway.service.record import NoBucket, Seen
 from gateway.service.records import Records
-from gateway.service.refusals import unavailable
+from gateway.service.refusals import bucket_moves, unavailable
 from gateway.service.sending import result_of
 from gateway.service.values import Result
+from gateway.service.writes import Writes
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
 
 
@@ -40,12 +41,20 @@ def refuse_record_key(object_key: str) -> None:
         )
 
 
-async def delete_bucket(records: Records, upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
+async def delete_bucket(writes: Writes, request: UpstreamRequest) -> Result:
     """DeleteBucket: a bucket that holds the record alone is empty to its owner. Whether it holds more is looked at
-    here: SeaweedFS 4.48 deletes a bucket with all objects that have versions. Raises `TryAgain`, `S3Error`
-    (BucketNotEmpty)."""
+    here, and nothing fenced is written meanwhile: SeaweedFS 4.48 deletes a bucket with all objects that have versions.
+    Raises `TryAgain`, `S3Error` (BucketNotEmpty)."""
     bucket = request.bucket
     assert bucket is not None
+    with writes.records.being_deleted(bucket):
+        if any(send.bucket == bucket and send.phase == "committing" for send in writes.fences.unsettled()):
+            raise bucket_moves(f"A write in bucket {bucket} is just being made. The bucket was not deleted.")
+        return await _delete_bucket(writes, bucket, request)
+
+
+async def _delete_bucket(writes: Writes, bucket: str, request: UpstreamRequest) -> Result:
+    records, upstream, timeout_s = writes.records, writes.upstream, writes.fences.timing.commit_timeout_s
     taken: Seen | None = None
     with suppress(NoBucket):
         taken = await _take_away(records, upstream, bucket, timeout_s)

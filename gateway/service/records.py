@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
 from typing import Literal
@@ -24,7 +24,7 @@ import structlog
 from gateway.clock import Clock
 from gateway.core.errors import FenceError, Reason, TryAgain
 from gateway.service.record import NoBucket, Record, RecordObjects, Seen, time_of
-from gateway.service.refusals import store_unavailable, unavailable
+from gateway.service.refusals import bucket_moves, store_unavailable, unavailable
 from gateway.service.rulings import fault_of, not_seen, remedy, superseded
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.upstream.base import CapabilitySource, Upstream
@@ -100,6 +100,7 @@ class Records:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self.unrecorded: set[str] = set()
         """Buckets with fenced writes and without a record: the store has not proved conditional writes."""
+        self._being_deleted: Counter[str] = Counter()
         self.on_lapse: Callable[[str, Callable[[], TryAgain]], None] = lambda bucket, error: None
         """Called with a bucket that is, or may be, another's by now: nothing that is past its commit point there may go
         on. Each client is to be told the error."""
@@ -130,8 +131,10 @@ class Records:
             self._buckets[name].pins -= 1
 
     def before_commit(self, name: str) -> None:
-        """At the commit point of a fenced write: nobody else has been seen to rule the bucket, and the last look is not
-        older than `lapse_s`. Raises `TryAgain` (Superseded)."""
+        """At the commit point of a fenced write: the bucket is not being deleted, nobody else has been seen to rule it,
+        and the last look is not older than `lapse_s`. Raises `TryAgain` (StateMoved, Superseded)."""
+        if name in self._being_deleted:
+            raise bucket_moves(f"Bucket {name} is just being deleted. Nothing was written.")
         if self.off:
             return
         bucket = self._buckets[name]
@@ -315,6 +318,15 @@ class Records:
         finally:
             bucket.pins -= 1
         return bucket.fault
+
+    @contextmanager
+    def being_deleted(self, name: str) -> Iterator[None]:
+        """Inside, no fenced write in the bucket passes its commit point."""
+        self._being_deleted[name] += 1
+        try:
+            yield
+        finally:
+            self._being_deleted -= Counter([name])
 
     async def bucket_is_gone(self, name: str) -> None:
         """The bucket has been deleted. Raises `TryAgain` (StoreUnavailable)."""

@@ -127,6 +127,11 @@ def state_moved(write: Write) -> FenceError:
     )
 
 
+def bucket_moves(what: str) -> TryAgain:
+    """A write, and the deletion of its bucket, at the same time."""
+    return TryAgain(Reason.STATE_MOVED, f"{what} Send the request again.", retry_after_s=0.1)
+
+
 def in_doubt(write: Write, floor: int, seen: str) -> FenceError:
     """Nobody knows whether the write has been applied, or still will be."""
     return TryAgain(
