@@ -127,6 +127,8 @@ class Scratch:
         self._disputed: set[str] = set()
         """Names whose removal is seen to: several wrote them at a time, or an answer did not tell the outcome."""
         self._versions: set[tuple[str, str]] = set()
+        self._marked: set[str] = set()
+        """Names whose DELETE has left a mark without an id of its own: versions are kept no longer."""
         self._uploads: list[tuple[str, str]] = []
         self._staged: list[Staged] = []
         self._running: set[asyncio.Task[Any]] = set()
@@ -240,6 +242,8 @@ class Scratch:
             version = response.header("x-amz-version-id")
             if version is not None and version != "null":
                 self._versions.add((written, version))
+            elif response.header("x-amz-delete-marker") == "true":
+                self._marked.add(written)
         code = error_code(body)
         outcome = classify(response.status, code)
         if written is not None and outcome is Answer.LOST:
@@ -258,9 +262,16 @@ class Scratch:
         await asyncio.gather(*(self._remove(n, f"uploadId={quote(i, safe='')}") for n, i in self._uploads))
         await asyncio.gather(*(self._remove(name) for name in self._names))
         await asyncio.gather(*(self._remove(n, f"versionId={quote(v, safe='')}") for n, v in self._versions))
+        await asyncio.gather(*(self._unmark(name) for name in self._marked))
         self.left = sorted(self.key(name) for name in self._doubtful)
-        for done in (self._staged, self._uploads, self._names, self._versions):
+        for done in (self._staged, self._uploads, self._names, self._versions, self._marked):
             done.clear()
+
+    async def _unmark(self, name: str) -> None:
+        """SeaweedFS 4.48 removes such a mark by no id; an object in its place it does, and leaves nothing."""
+        with contextlib.suppress(CannotProbe):
+            await self.put(name, b"in place of the mark")
+        await self._remove(name, "versionId=null")
 
     async def _remove(self, name: str, query: str = "") -> None:
         request = UpstreamRequest("DELETE", self.bucket, self.key(name), query, (), EMPTY_SHA256)

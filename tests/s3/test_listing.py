@@ -62,11 +62,14 @@ def test_all_versions_of_one_object_are_found() -> None:
             False,
         ),
         ([entry("k", "Version", "<VersionId>1</VersionId>"), entry("kk", "Version", "<VersionId>3</VersionId>")], True),
-        ([entry("a", "DeleteMarker", "<VersionId>null</VersionId>")], True),
+        ([entry("a", "DeleteMarker", "<VersionId>4</VersionId>")], True),
+        ([entry("a", "Version", "<VersionId>null</VersionId>")], True),
+        ([entry("a", "DeleteMarker", "<VersionId>null</VersionId>")], False),
     ],
 )
 def test_versions_of_other_objects_are_seen(entries: list[str], beside: bool) -> None:
-    """Delete marks too; and what a page does not show may be one."""
+    """Delete marks too, unless they have no id by which they could be removed; and what a page does not show may be
+    one."""
     assert versions_beside(page(*entries, tag="ListVersionsResult"), "k") is beside
     assert versions_beside(page(*entries, tag="ListVersionsResult", truncated=True), "k")
 

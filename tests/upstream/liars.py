@@ -175,6 +175,28 @@ class Versioned(Store):
         return answer
 
 
+class Suspended(Store):
+    """Keeps versions no longer: a DELETE leaves a mark, which no id removes, but with an object in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: set[str] = set()
+
+    def apply(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
+        removing = request.method == "DELETE"
+        if removing and request.raw_query == "versionId=null" and request.raw_key in self.marks:
+            return MemoryResponse(204, [], b"")
+        answer = super().apply(replace(request, raw_query="") if "null" in request.raw_query else request, body)
+        if answer.status >= 300 or request.raw_query:
+            return answer
+        if removing:
+            self.marks.add(request.raw_key)
+            answer.headers += [("x-amz-version-id", "null"), ("x-amz-delete-marker", "true")]
+        elif request.method == "PUT":
+            self.marks.discard(request.raw_key)
+        return answer
+
+
 class NoAbsence(Store):
     """Does not take `If-None-Match` at all."""
 

@@ -33,6 +33,7 @@ from tests.upstream.liars import (
     RefusingMatch,
     SlowLosers,
     Store,
+    Suspended,
     Versioned,
     Winners,
     is_copy,
@@ -246,6 +247,17 @@ def test_in_a_versioned_bucket_no_version_is_left() -> None:
         store = Versioned()
         assert await probed(store) == ALL
         assert store.versions == set()
+
+    run(main())
+
+
+def test_where_versions_are_kept_no_longer_no_mark_is_left() -> None:
+    """The bucket's owner would see them in its lists, and could not delete the bucket."""
+
+    async def main() -> None:
+        store = Suspended()
+        assert await probed(store) == ALL
+        assert (store.marks, store.buckets[BUCKET]) == (set(), {})
 
     run(main())
 
