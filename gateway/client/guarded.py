@@ -68,6 +68,10 @@ class Guarded:
         begun in vain; what has been sent to the store is the gateway's to refuse."""
         self._hold.held.check()
 
+    def run_out(self) -> LeaseLost:
+        """The error of who has ended the work in time, since the lease would have run out under it."""
+        return self._hold.held.run_out()
+
     def on_lost(self, callback: Callable[[LeaseLost], None]) -> None:
         """Have `callback` called when the lease is lost; at once if it has been. It is called in the thread of the
         heartbeats, which all wait for it: it must not block."""

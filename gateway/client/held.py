@@ -22,6 +22,8 @@ LEAST_MARGIN_S = 0.05
 MARGIN_OF_TERM = 0.02
 """What the two monotonic clocks may differ in speed, and what stopping takes."""
 RENEWALS_IN_TERM = 3
+SHORTENED = 0.9
+"""A renewal that gives less than this part of what was granted has been cut at the lease's total time."""
 
 
 class Held:
@@ -83,8 +85,11 @@ class Held:
 
     def run_out(self) -> LeaseLost:
         """The error of a lease whose time is over."""
+        lease = f"the lease of {self.grant.key!r}"
+        if self.last_failure is None and self.term_s < SHORTENED * self.grant.expires_in_s:
+            return LeaseLost(f"{lease} has lasted for as long as the gateway lets any ([lease] max_total_s)")
         why = f": {self.last_failure}" if self.last_failure else ""
-        return LeaseLost(f"the lease of {self.grant.key!r} could not be renewed in time{why}")
+        return LeaseLost(f"{lease} could not be renewed in time{why}")
 
 
 def _tell(callback: Callable[[T], None], news: T) -> None:

@@ -24,6 +24,10 @@ class Held(LeaseError):
         held = f"{holder!r} holds it for {expires_in_s:.1f} s more, unless it is renewed"
         if pending:
             held = f"{holder!r} has been granted it, for {expires_in_s:.1f} s from the end of its pending hand-over"
+        elif not expires_in_s:
+            held = (
+                f"the lease of {holder!r} has run out, and the key is free in {free_in_s:.1f} s, unless it is renewed"
+            )
         why = "others wait for it" if holder is None else held
         super().__init__(key, f"{key!r} cannot be had now: {why}. Ask later, or wait in line (`wait_s`, or `--wait`).")
         self.holder = holder

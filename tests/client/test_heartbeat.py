@@ -104,6 +104,20 @@ def test_no_pause_between_two_attempts_is_long() -> None:
     assert max(later - earlier for earlier, later in pairwise(asked)) <= 2
 
 
+def test_a_lease_whose_total_time_is_over_says_so() -> None:
+    """The gateway renews for what is left, less and less, and there is nothing wrong with anybody."""
+
+    async def main() -> None:
+        clock = VirtualClock()
+        latest = clock.monotonic() + 2 * TTL_S
+        held = held_at(clock.monotonic(), clock)
+        await beat(held, Gateway(clock, lambda: min(TTL_S, latest - clock.monotonic())).renew, clock)
+        with pytest.raises(LeaseLost, match=r"as long as the gateway lets any \(\[lease\] max_total_s\)"):
+            held.check()
+
+    run(main())
+
+
 def test_a_gateway_that_is_there_again_costs_nothing() -> None:
     """Failures before the deadline are forgotten with the first success."""
     down = failing(Unreachable("down"))

@@ -199,6 +199,7 @@ def test_a_lock_delay_keeps_a_key_free_after_an_expiry_alone() -> None:
         held = await refused(d.acquire("B"))
         assert isinstance(held, Held)
         assert (held.expires_in_s, held.free_in_s) == (0, pytest.approx(14))
+        assert "the lease of 'A' has run out, and the key is free in 14.0 s" in held.message
         await d.leases.renew(J, first.token)
         before = asyncio.get_running_loop().time()
         second = await d.acquire("B", wait_s=100)
