@@ -79,21 +79,34 @@ class _Lines:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self._waiting: list[bytes] = []
         self._torn = False
         """Part of the last line may have been taken."""
 
     def write(self, line: bytes) -> int:
+        """Write it at once."""
+        self._waiting.append(line)
+        self.flush()
+        return len(line)
+
+    def write_soon(self, line: bytes) -> None:
+        """Write it at the event loop's next turn, with all that have come by then: each write may wake who reads the
+        log, which costs more than the line."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        lines, self._waiting = b"".join(self._waiting), []
+        if not lines:
+            return
         try:
-            self._stream.write(b"\n" + line if self._torn else line)
+            self._stream.write(b"\n" + lines if self._torn else lines)
             self._stream.flush()
         except OSError:
             self._torn = True
-            return 0
-        self._torn = False
-        return len(line)
-
-    def flush(self) -> None:
-        """Each line has been."""
+        else:
+            self._torn = False
 
 
 class _Output:
@@ -270,7 +283,7 @@ class Telemetry:
         record.timestamp = _timestamp(self._clock.wall())
         self._recent.append(record)
         if _output.requests:
-            _output.stream.write(as_json(record) + b"\n")
+            _output.stream.write_soon(as_json(record) + b"\n")
         for follower in _output.followers:
             follower.tell(vars(record))
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import structlog
 
+from gateway import telemetry
 from gateway.core.errors import TryAgain
 from gateway.core.keys import Ruleset
 from gateway.s3.errors import S3Error
@@ -179,6 +180,7 @@ class World:
         return reply
 
     def _note(self, method: str, reply: Reply) -> None:
+        telemetry._output.stream.flush()
         line = json.loads(self.log.getvalue().splitlines()[-1])
         self.outcome.answered.append((method, reply.status, line["reason"] or ""))
 
