@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Timer
 from types import FrameType
 
 import click
@@ -16,14 +18,14 @@ import orjson
 from gateway.cli.control_client import ControlClient, connected
 from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
 from gateway.cli.settings import REFUSED, Seconds, fail
-from gateway.cli.show import printable
+from gateway.cli.show import printable, tell
 from gateway.cli.supervise import awaiting, follow
 from gateway.cli.terminal import Terminal
 from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncLease
 from gateway.client.calls import output_of
 from gateway.client.engine import PATIENCE_S
-from gateway.client.errors import LeaseLost, Refused
+from gateway.client.errors import Refused
 from gateway.client.guarded import Guarded
 from gateway.core.job import MAX_RESULT_BYTES
 
@@ -33,6 +35,8 @@ ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_UR
 """Of AWS's SDKs and tools; the last one is s5cmd's."""
 GRACE_OF_TERM = 0.25
 """A grace that is longer than this part of the lease would end the command between two heartbeats."""
+TELL_AFTER_S = 2.0
+"""Who waits for longer is told for what."""
 
 _TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
 """With one of these set, some SDK would use other credentials, or another endpoint, than it is given."""
@@ -127,7 +131,9 @@ def run(
             signal.signal(signum, _leave)
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
     terminal = Terminal.of_stdin()
+    waiting = _told_of_waiting(key)
     with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
+        waiting.cancel()
         environ = environment_of(lease, client.variables(), endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
         if status == 0:
@@ -137,6 +143,15 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.killpg(os.getpgrp(), signal.SIGINT)
     sys.exit(status)
+
+
+def _told_of_waiting(key: str) -> Timer:
+    """Says that the lease is waited for, unless it is cancelled before."""
+    told = f"waiting for a lease on {key!r}; fencing-gateway fence show {shlex.quote(key)} tells of whom, or of what"
+    timer = Timer(TELL_AFTER_S, tell, (printable(told),))
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> None:
@@ -188,7 +203,7 @@ def judge(ward: Ward, lease: Guarded, *, told_to_end: bool = False) -> bool:
     ended_by_guard = ward.finish()
     lease.check()
     if ended_by_guard and not told_to_end:
-        raise LeaseLost(f"the lease of {lease.key!r} could not be renewed in time, so the command was ended")
+        raise lease.run_out()
     return ended_by_guard
 
 

@@ -185,10 +185,14 @@ def test_its_own_failures(gateway: GatewayProcess, key: str) -> None:
 
 
 def test_waiting_in_line(gateway: GatewayProcess, key: str) -> None:
-    """With --wait the second begins when the first has ended, under a higher token."""
+    """With --wait the second begins when the first has ended, under a higher token; meanwhile it says so, and
+    how to find out who has it."""
     with running(gateway, "run", "--key", key, *TTL, "--", "sh", "-c", SLEEPS) as first:
         assert first.line().endswith(" 1")
         with running(gateway, "run", "--key", key, "--wait", str(BOUND_S), "--", "sh", "-c", SLEEPS) as second:
+            assert second.process.stderr is not None
+            told = second.process.stderr.readline()
+            assert f"waiting for a lease on {key!r}; fencing-gateway fence show {shlex.quote(key)} tells" in told
             first.process.terminate()
             assert second.line().endswith(" 2")
             second.process.terminate()
@@ -230,7 +234,7 @@ def test_a_gateway_that_has_gone_for_good(store_server: StoreServer, key: str, t
         assert work.line() == "asked"
         assert work.status() == 1
         assert HolderClock.monotonic() < sure + LATE_S
-        assert "could not be renewed in time" in work.said()
+        assert "could not be renewed in time: no gateway answers" in work.said()
 
 
 def test_a_gateway_that_restarts(store_server: StoreServer, key: str, tmp_path: Path) -> None:
