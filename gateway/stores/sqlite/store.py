@@ -48,11 +48,8 @@ from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.outbox import SqliteOutbox
 from gateway.stores.sqlite.outbox_rows import OutboxRows
-from gateway.stores.sqlite.writer import Writer
+from gateway.stores.sqlite.writer import CHECK_TIMEOUT_S, Writer
 from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload, UploadState
-
-CHECK_TIMEOUT_S = 5.0
-"""A durable write that takes longer is as good as none."""
 
 _UploadId = tuple[str, str, str]
 _ObjectId = tuple[str, str]

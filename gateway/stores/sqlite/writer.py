@@ -33,6 +33,9 @@ from gateway.stores.values import Event, Fence
 
 T = TypeVar("T")
 
+CHECK_TIMEOUT_S = 5.0
+"""A durable write that takes longer is as good as none."""
+
 _SELECTED_AT_ONCE = 256
 _PRUNE_EVERY = 256
 """After so many events their keys are pruned: a history may be so much longer than HISTORY_KEPT."""
@@ -124,8 +127,8 @@ def decide(
 class Writer:
     """The one connection that writes, and what waits for it. All methods belong to one event loop.
 
-    What waits is bounded. Callers may go away and come again, as those do whose time is out, and what they have asked
-    for stays: it is made when the disk goes on."""
+    What waits while the disk hangs is bounded. Callers may go away and come again, as those do whose time is out, and
+    what they have asked for stays: it is made when the disk goes on."""
 
     def __init__(
         self,
@@ -149,6 +152,8 @@ class Writer:
         self._clock = clock
         self._waiting: list[FenceChange | JobDecision | RowChange] = []
         self._task: asyncio.Task[None] | None = None
+        self._began_at = 0.0
+        """When the last batch did, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._keys_to_prune: dict[str, None] = {}
@@ -200,10 +205,14 @@ class Writer:
 
     def _submit(self, change: FenceChange | JobDecision | RowChange) -> None:
         """Raises `StoreUnavailable` at the bound."""
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= MAX_WAITING and self._hangs():
             raise StoreUnavailable(f"{MAX_WAITING} changes wait for the disk: it hangs, or is much too slow")
         self._waiting.append(change)
         self._start_committing()
+
+    def _hangs(self) -> bool:
+        """Whether the batch that is under way takes too long; many may come at once that nothing is wrong with."""
+        return asyncio.get_running_loop().time() - self._began_at >= CHECK_TIMEOUT_S
 
     def _flush(self) -> None:
         self._stop_timer()
@@ -217,13 +226,16 @@ class Writer:
 
     def _start_committing(self) -> None:
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._commit_what_waits())
+            loop = asyncio.get_running_loop()
+            self._began_at = loop.time()
+            self._task = loop.create_task(self._commit_what_waits())
 
     async def _commit_what_waits(self) -> None:
         try:
             while self._waiting or self._flush_due:
                 self._flush_due = False
                 batch, self._waiting = self._waiting, []
+                self._began_at = asyncio.get_running_loop().time()
                 await self._commit(batch)
         finally:
             self._task = None

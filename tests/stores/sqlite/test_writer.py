@@ -16,6 +16,7 @@ import pytest
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.rules import HISTORY_KEPT, raised
 from gateway.stores.sqlite import statements as sql
+from gateway.stores.sqlite import writer
 from gateway.stores.sqlite.cache import ReadThrough
 from gateway.stores.sqlite.database import connect_reader, connect_writer
 from gateway.stores.sqlite.lazy import MAX_WAITING, LazyWrites
@@ -207,7 +208,13 @@ async def test_a_cancelled_caller_leaves_the_batch_alone(bench: Bench) -> None:
     assert cached.floor == await bench.committed("a") == 1
 
 
-async def test_a_disk_that_hangs_does_not_fill_the_memory(bench: Bench) -> None:
+async def test_many_at_once_are_made_all_the_same(bench: Bench) -> None:
+    """As where all jobs of workers that have died come back at one moment: nothing is wrong with the disk."""
+    raises = [bench.raise_floor(f"job-{number}", 1) for number in range(2 * MAX_WAITING)]
+    assert {fence.floor for fence in await asyncio.gather(*raises)} == {1}
+
+
+async def test_a_disk_that_hangs_does_not_fill_the_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many changes wait, also where nobody waits for them any more; whoever comes then is told at once. When
     the disk goes on those that waited are made, and new ones are taken again."""
     bench.connection.released.clear()
@@ -218,6 +225,7 @@ async def test_a_disk_that_hangs_does_not_fill_the_memory(bench: Bench) -> None:
     for task in waiting[1:]:
         task.cancel()
     await asyncio.wait(waiting[1:])
+    monkeypatch.setattr(writer, "CHECK_TIMEOUT_S", 0.0)
     for refused in (bench.raise_floor("one more", 1), bench.writer.change_rows(AsyncMock())):
         with pytest.raises(StoreUnavailable, match="wait for the disk"):
             await asyncio.wait_for(refused, 5)
