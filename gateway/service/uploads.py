@@ -286,9 +286,8 @@ class Uploads:
             self._wake.set()
 
     async def _revoke_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
-        forget_at = loop.time()
-        copies_settle_at = forget_at + self._fences.timing.settle_timeout_assembly_s
+        now = asyncio.get_running_loop().time
+        forget_at, copies_settle_at = now(), now() + self._fences.timing.settle_timeout_assembly_s
         while True:
             try:
                 async with asyncio.timeout(REVOKE_RETRY_S):
@@ -306,16 +305,23 @@ class Uploads:
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     _log.exception("internal-error", fence_key=key)
                     self._wanted.add(key)
-            await self._record_over()
-            if loop.time() >= copies_settle_at:
-                with suppress(StoreUnavailable):
-                    while self._earlier_copies:
-                        await self._store.close_upload(self._earlier_copies[-1])
-                        self._earlier_copies.pop()
-            if loop.time() >= forget_at:
-                forget_at = loop.time() + FORGET_EVERY_S
-                with suppress(StoreUnavailable):
-                    await self._store.forget_uploads(self._writes.clock.wall() - self._kept_s)
+            forget = now() >= forget_at
+            if forget:
+                forget_at = now() + FORGET_EVERY_S
+            try:
+                await self._record_over()
+                await self._tidy(copies=now() >= copies_settle_at, bindings=forget)
+            except Exception:
+                _log.exception("internal-error")
+
+    async def _tidy(self, *, copies: bool, bindings: bool) -> None:
+        """Forget the marks of an earlier run's copies, and the bindings that have been kept for long."""
+        with suppress(StoreUnavailable):
+            while copies and self._earlier_copies:
+                await self._store.close_upload(self._earlier_copies[-1])
+                self._earlier_copies.pop()
+            if bindings:
+                await self._store.forget_uploads(self._writes.clock.wall() - self._kept_s)
 
     async def _revoke(self, key: FencingKey) -> bool:
         """Revoke what is below the key's floor, or sealed; True when nothing of it is left to abort."""

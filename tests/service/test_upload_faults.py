@@ -13,7 +13,7 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import Event, EventKind, UploadState
+from gateway.stores.values import Event, EventKind, Upload, UploadState
 from tests.service.between import answers_late, held
 from tests.service.rig import BUCKET, JOB, Fault, elapsed, refusal, rig, rule
 from tests.service.test_uploads import ready
@@ -140,6 +140,29 @@ def test_an_upload_that_a_raise_has_overtaken_which_the_store_denied_is_aborted(
         assert (await refusal(r.put(34, b"new"))).reason is Reason.STORE_UNAVAILABLE
         await asyncio.sleep(60)
         assert r.upstream.uploads == {}
+
+    run(main())
+
+
+@pytest.mark.parametrize("call", ["forget_uploads", "complete_upload"])
+def test_a_fault_beside_the_revoking_does_not_end_it(call: str) -> None:
+    """R6: what is overtaken later is thrown away all the same, and the log has the fault."""
+
+    async def main() -> None:
+        r = await rig()
+
+        async def broken(*_: object) -> None:
+            raise RuntimeError("a fault")
+
+        setattr(r.store, call, broken)
+        r.uploads._over["b", "o", "u"] = Upload("u", "b", "o", "j", 33, ""), "etag"
+        with structlog.testing.capture_logs() as logs:
+            await asyncio.sleep(3600)
+            await r.create(33)
+            await r.put(34, b"new")
+            await asyncio.sleep(60)
+        assert r.upstream.uploads == {}
+        assert {line["event"] for line in logs} == {"internal-error"}
 
     run(main())
 
