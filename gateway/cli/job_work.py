@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -73,9 +74,11 @@ def work(
     with client.worker(holder, patience_s) as worker:
         task = Task(command, grace_s, lambda job: environment_of(job, client.variables(), endpoint, os.environ))
         try:
+            task.require_program()
             asyncio.run(Crew(worker.engine, queue, visibility_s, task).serve(count))
         except OSError as error:
-            fail(f"no command can be started: {error.strerror}", REFUSED)
+            which = f"{error.filename}: " if error.filename else ""
+            fail(printable(f"no command can be started: {which}{error.strerror}"), REFUSED)
 
 
 class Task:
@@ -88,6 +91,12 @@ class Task:
         self._wards: set[Ward] = set()
         self._hurried = False
 
+    def require_program(self) -> None:
+        """Raises `OSError` where there is no such program on this machine, whatever the job: it is no job's fault."""
+        program = self._command[0]
+        if not _WORD.search(program) and shutil.which(program) is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
+
     def do(self, job: SyncJob) -> None:
         """Run the command for it, and tell how it went. Raises `GatewayError`, and `OSError` where nothing can be
         started here; the job has been given back then."""
@@ -96,6 +105,7 @@ class Task:
             environ = {**self._environ(job), PAYLOAD_VARIABLE: payload}
             grace_s = min(self._grace_s, GRACE_OF_TERM * job.left_s)
             try:
+                self.require_program()
                 ward = Ward(words, environ, job.deadline, grace_s, stdin=subprocess.DEVNULL)
             except (OSError, ValueError) as error:
                 if isinstance(error, OSError) and error.errno != errno.E2BIG:

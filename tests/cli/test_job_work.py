@@ -81,6 +81,28 @@ def test_where_nothing_can_be_started(gateway: GatewayProcess, queue: str) -> No
     assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
 
 
+def test_where_there_is_no_such_program(gateway: GatewayProcess, queue: str, tmp_path: Path) -> None:
+    """A machine that lacks it takes no job; where it goes away, as with a share, the job goes back with no attempt
+    counted. One that a job names itself is that job's failure."""
+    missing = command(
+        "job", "work", "--queue", queue, "--", str(tmp_path / "none"), FENCING_GATEWAY_URL=gateway.control_url
+    )
+    assert (missing.exit_code, f"{tmp_path}/none: there is no such program" in missing.stderr) == (1, True)
+    program = tmp_path / "render"
+    program.symlink_to("/bin/true")
+    with running(gateway, "job", "work", "--queue", queue, "--", str(program)) as work:
+        until(lambda: metric(gateway, "fencing_workers_waiting") == 1)
+        program.unlink()
+        (key,) = submit(gateway, queue, "/nowhere")
+        assert work.status() == 1
+        assert f"no command can be started: {program}" in work.said()
+    assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
+    with running(gateway, "job", "work", "--queue", queue, "--", "{payload}") as work:
+        until(lambda: job(gateway, key)["error"] == "exit status 127")
+        work.process.terminate()
+        assert work.status() == 0
+
+
 def test_so_many_at_a_time(gateway: GatewayProcess, queue: str) -> None:
     """Two of three run, the third waits in the queue, where others could take it; SIGTERM lets them end and takes no
     more; a second one ends them, and their jobs go back with no attempt counted."""
