@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -104,6 +105,7 @@ class EmbeddedStore:
             self._lock = await self._take_lock()
             self._set_log_aside()
             self._credentials = self._load_credentials()
+            self._make_encryption_key()
             await self._first_run(weed)
         except BaseException:
             await self.stop()
@@ -158,6 +160,14 @@ class EmbeddedStore:
         identity = {"name": "gateway", "credentials": [pair], "actions": ["Admin"]}
         write_private(path, json.dumps({"identities": [identity]}))
         return made
+
+    def _make_encryption_key(self) -> None:
+        """What objects are encrypted with where that is asked for (SSE-S3), made once. SeaweedFS answers 500 without,
+        which leaves each write in doubt. It reads this file from its home; an environment would show it to others."""
+        path = self._directory / ".seaweedfs" / "security.toml"
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(path, f'[s3.sse]\nkey = "{secrets.token_urlsafe(32)}"\n')
 
     def _set_log_aside(self) -> None:
         if self._log_path.exists() and self._log_path.stat().st_size > LOG_LIMIT_BYTES:

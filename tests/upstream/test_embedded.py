@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib import metadata
@@ -44,6 +45,15 @@ def fill(client: Any, objects: int = 40) -> None:
     client.create_bucket(Bucket="kept")
     for n in range(objects):
         client.put_object(Bucket="kept", Key=f"{n:03}", Body=BODY[n:])
+
+
+def fill_encrypted(client: Any) -> None:
+    """What is to be encrypted by the store (SSE-S3): by a client's word, and by the bucket's."""
+    client.create_bucket(Bucket="encrypted")
+    client.put_object(Bucket="encrypted", Key="k", Body=BODY, ServerSideEncryption="AES256")
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    client.put_bucket_encryption(Bucket="encrypted", ServerSideEncryptionConfiguration={"Rules": [rule]})
+    assert client.put_object(Bucket="encrypted", Key="by the bucket", Body=BODY)["ServerSideEncryption"] == "AES256"
 
 
 def assert_filled(client: Any, objects: int = 40) -> None:
@@ -90,6 +100,7 @@ async def test_acknowledged_data_and_credentials_outlive_a_stop(tmp_path: Path) 
     await first.start()
     url, credentials = first.url, first.credentials
     await asyncio.to_thread(fill, client_of(first))
+    await asyncio.to_thread(fill_encrypted, client_of(first))
     pid = first.pid
     assert pid is not None
     async with asyncio.timeout(20):
@@ -102,6 +113,8 @@ async def test_acknowledged_data_and_credentials_outlive_a_stop(tmp_path: Path) 
     try:
         assert (second.url, second.credentials) == (url, credentials)
         await asyncio.to_thread(assert_filled, client_of(second))
+        got = await asyncio.to_thread(client_of(second).get_object, Bucket="encrypted", Key="k")
+        assert (got["Body"].read(), got["ServerSideEncryption"]) == (BODY, "AES256")
     finally:
         await second.stop()
 
@@ -152,9 +165,12 @@ def test_only_loopback_and_private_files(store_server: StoreServer) -> None:
     pid = store_server.pid
     assert listening_addresses(pid) == {"0100007F"}
     assert stat.S_IMODE(store_server.directory.stat().st_mode) == 0o700
-    assert stat.S_IMODE((store_server.directory / "s3.json").stat().st_mode) == 0o600
+    keys = store_server.directory / ".seaweedfs" / "security.toml"
+    for kept in (store_server.directory / "s3.json", keys):
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     shown = Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/environ").read_text()
     assert store_server.credentials.secret_key not in shown
+    assert tomllib.loads(keys.read_text())["s3"]["sse"]["key"] not in shown
     assert "-master.telemetry=false" in shown
 
 
