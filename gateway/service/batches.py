@@ -179,7 +179,7 @@ class Batches:
         except S3Error:
             raise _lost(sent) from None
         by_object = {(error.key, error.version_id or None): error for error in failed}
-        done = _done({item.asked.called for item in sent} - by_object.keys(), deleted)
+        done = _done([item.asked.called for item in sent if item.asked.called not in by_object], deleted)
         for item in sent:
             error = by_object.get(item.asked.called)
             if item.asked.called in done:
@@ -198,12 +198,12 @@ class Batches:
         return _answer([] if quiet else [one.element for one in deleted], [*failed, *errors], result.headers)
 
 
-def _done(asked: set[tuple[str, str | None]], deleted: list[BatchDeleted]) -> set[tuple[str, str | None]]:
+def _done(asked: list[tuple[str, str | None]], deleted: list[BatchDeleted]) -> set[tuple[str, str | None]]:
     """Which of these, by key and version, have been deleted. An element with a version that was not asked for, or with
     none (SeaweedFS names no "null"), speaks of what else was asked of its key, if there are enough for all of that."""
-    named = {(one.key, one.version_id) for one in deleted}
-    left = Counter(key for key, _ in asked - named)
-    others = Counter(one.key for one in deleted if (one.key, one.version_id) not in asked)
+    named = Counter((one.key, one.version_id) for one in deleted)
+    left = Counter(key for key, _ in {*asked} - named.keys())
+    others = Counter(key for key, _ in (named - Counter(asked)).elements())
     return {(key, version) for key, version in asked if (key, version) in named or others[key] >= left[key]}
 
 

@@ -204,6 +204,8 @@ REFUSED = "<Error><Key>renders/a/o</Key><VersionId>v1</VersionId><Code>AccessDen
         (["null"], deleted(None), []),
         ([None], deleted("v9"), []),
         ([None, None], deleted(None), []),
+        ([None, "null"], deleted(None) * 2, []),
+        ([None, None, "v1"], deleted(None) * 2, ["v1"]),
     ],
 )
 def test_versions_of_one_key_are_settled_one_by_one(
