@@ -64,6 +64,7 @@ READY_LOOK_S = 1.0
 """Those who ask for readiness wait a second or a few."""
 
 _LOOK = UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256)
+_LISTED = b"ListAllMyBucketsResult"
 
 
 @dataclass(slots=True)
@@ -279,7 +280,11 @@ class Gateway:
         try:
             response = await self._parts.upstream.read(_LOOK)
             body = await response.read(MAX_LIST_BYTES)
-            refuse_our_own_fault(error_code(body))
+            code = error_code(body)
+            refuse_our_own_fault(code)
+            if code is None and _LISTED not in body and (body or response.status == 200):
+                told = f"it answers {response.status} to a list of buckets, with nothing of S3's: check [upstream] url"
+                self.telemetry.warning("upstream-unusable", reason=told)
             await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
             self.telemetry.warning("upstream-unusable", reason=str(error))

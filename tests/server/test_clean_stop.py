@@ -118,6 +118,39 @@ async def test_a_store_that_cannot_be_reached_is_a_warning() -> None:
     assert last | told == last
 
 
+@pytest.mark.parametrize(("status", "body"), [(200, b"<html>Console</html>"), (200, b""), (405, b"Not allowed")])
+async def test_a_store_that_is_none_is_a_warning(status: int, body: bytes) -> None:
+    """The address of its console, or of another web server: what answers there lists no buckets, and tells no error
+    of S3's."""
+    async with running(upstream=_Other(status, body)) as rig:
+        rig.gateway.look_at_upstream()
+        await rig.gateway.refused_buckets()
+        last = json.loads(rig.logged.splitlines()[-1])
+    assert (last["event"], last["level"]) == ("upstream-unusable", "warning")
+    assert last["reason"].startswith(f"it answers {status} to a list of buckets, with nothing of S3's")
+
+
+@pytest.mark.parametrize(("status", "body"), [(403, b"<Error><Code>AccessDenied</Code></Error>"), (403, b"")])
+async def test_a_store_that_lists_no_buckets_is_no_warning(status: int, body: bytes) -> None:
+    """The gateway's credentials need not be allowed to."""
+    async with running(upstream=_Other(status, body)) as rig:
+        rig.gateway.look_at_upstream()
+        await rig.gateway.refused_buckets()
+        assert "upstream-unusable" not in rig.logged
+
+
+class _Other(MemoryUpstream):
+    """What answers everything alike."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__()
+        self._answer = (status, body)
+
+    async def read(self, request: UpstreamRequest, body: bytes = b"") -> MemoryResponse:
+        status, told = self._answer
+        return MemoryResponse(status, [], told)
+
+
 class _Away(MemoryUpstream):
     """A store that is not there."""
 
