@@ -139,14 +139,17 @@ class CopyMarks:
     async def mark(self, write: Write, nonce: str) -> Callable[[], None]:
         """Record the copy; answers what takes the mark away. Raises `TryAgain` (StoreUnavailable)."""
         mark = Upload(nonce, write.bucket, write.object_key, write.key, write.token, nonce, UploadState.COPYING)
-        try:
-            await self._store.bind_upload(mark)
-        except StoreUnavailable as error:
-            raise store_unavailable(error) from error
 
         def unmark() -> None:
             self._unmarking.run(self._unmark(mark))
 
+        try:
+            await self._store.bind_upload(mark)
+        except BaseException as error:
+            unmark()  # it may have been recorded all the same
+            if isinstance(error, StoreUnavailable):
+                raise store_unavailable(error) from error
+            raise
         return unmark
 
     async def _unmark(self, mark: Upload) -> None:

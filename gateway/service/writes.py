@@ -134,9 +134,9 @@ class Writes:
             try:
                 admitted.refresh()
                 request = self._request(admitted, nonce)
-                unmark = await self.marks.mark(write, nonce) if write.operation.name == "CopyObject" else None
                 with self._passage(admitted) as passage:
-                    passage.on_settled = unmark
+                    if write.operation.name == "CopyObject":
+                        passage.on_settled = await self.marks.mark(write, nonce)
                     passage.commit()
                     try:
                         result = await send_at_hand(self.upstream, request, data, self._commit_timeout_s(write))

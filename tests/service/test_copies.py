@@ -13,6 +13,7 @@ from gateway.service.copies import copy_source
 from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
+from tests.service.between import answers_late
 from tests.service.rig import BUCKET, DEAF, JOB, Fault, elapsed, refusal, rig
 from tests.virtual_time import run
 
@@ -337,6 +338,28 @@ def test_a_settled_copy_leaves_no_mark() -> None:
         r = await rig()
         await r.put(33, b"A")
         await r.copy(7, "renders/k/copy")
+        await r.writes.close()
+        assert await r.store.open_uploads(None, 10) == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["overtaken", "client gone", "store failed"])
+def test_a_copy_that_ends_while_it_is_marked_leaves_no_mark(how) -> None:
+    """Nothing was sent: the next unclean start has nothing to wait for. Of a store that failed nobody knows."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        answers_late(r.store, "bind_upload", after_s=5, denied=how == "store failed")
+        copying = asyncio.create_task(r.copy(7, "renders/k/copy"))
+        await asyncio.sleep(1)
+        assert len(await r.store.open_uploads(None, 10)) == 1
+        if how == "overtaken":
+            await r.put(8, b"B", key="renders/k/copy")
+        elif how == "client gone":
+            copying.cancel()
+        await asyncio.gather(copying, return_exceptions=True)
         await r.writes.close()
         assert await r.store.open_uploads(None, 10) == []
 
