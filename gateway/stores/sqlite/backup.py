@@ -20,8 +20,6 @@ from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sy
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
 
-_SIDE_FILES = ("-wal", "-shm", "-journal")
-
 _TAKE_OVER_FENCES = """
 INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at)
 SELECT key, floor, completed_floor, sealed_token, shadow_floor, raised_at FROM replaced.fence WHERE true
@@ -209,17 +207,17 @@ def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
 
 
 def _keep(target: Path, now: float) -> Path | None:
-    """Give the database that is there another name beside, which it keeps when the new one takes its own."""
-    if not target.exists():
-        return None
+    """Give the database that is there another name beside, which it keeps when the new one takes its own. So is a log
+    whose database has gone: SQLite would take it for the new one's."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     endings = chain(("",), (f"-{number}" for number in count(2)))
     names = (target.with_name(f"{target.name}.replaced-{stamp}{ending}") for ending in endings)
-    kept = next(name for name in names if not name.exists())
-    for suffix in _SIDE_FILES:  # there are none of a database that could be read: it has been closed
-        beside = target.with_name(target.name + suffix)
-        if beside.exists():
-            beside.replace(kept.with_name(kept.name + suffix))
+    kept = next(name for name in names if not any(beside.exists() for beside in _files_of(name)))
+    for beside, name in zip(_files_of(target)[1:], _files_of(kept)[1:], strict=True):
+        if beside.exists():  # none is of a database that could be read: it has been closed
+            beside.replace(name)
+    if not target.exists():
+        return None
     try:
         os.link(target, kept)
     except OSError:  # a file system without links
@@ -227,9 +225,14 @@ def _keep(target: Path, now: float) -> Path | None:
     return kept
 
 
+def _files_of(database: Path) -> list[Path]:
+    """The database itself, and what SQLite may keep beside it."""
+    return [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+
+
 def _remove(file: Path) -> None:
-    for suffix in ("", *_SIDE_FILES):
-        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    for one in _files_of(file):
+        one.unlink(missing_ok=True)
 
 
 def _sync(file: Path) -> None:

@@ -76,6 +76,21 @@ def make_file(path: Path) -> None:
     sync_directory(path.parent)
 
 
+def refuse_stray_log(path: Path) -> None:
+    """Before the file is opened: StoreUnavailable where the log beside it cannot be its own, since it is empty or has
+    never been in use (https://sqlite.org/fileformat2.html#file_format_version_numbers). SQLite would make one database
+    of both, or throw the log away. OSError."""
+    real = path.resolve()
+    log = real.with_name(real.name + "-wal")
+    with real.open("rb") as file:
+        version = file.read(20)[18:]
+    if version in (b"", b"\x01\x01") and log.exists() and log.stat().st_size:
+        raise StoreUnavailable(
+            f"{log} is the log of a database that is not there: put that one back, or move the log away "
+            "(docs/operating.md, the database is lost)"
+        )
+
+
 def make_directory(path: Path) -> None:
     """Make `path` and what is missing above it, durably, for this user alone."""
     if path.is_dir():

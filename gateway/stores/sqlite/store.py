@@ -40,6 +40,7 @@ from gateway.stores.sqlite.database import (
     leave_clean_mark,
     make_directory,
     make_file,
+    refuse_stray_log,
     unavailable,
     write_generation,
 )
@@ -97,6 +98,7 @@ class SqliteStore:
         self._connections.callback(self._lock.release)
         await asyncio.to_thread(make_file, self._path)
         await asyncio.to_thread(self._lock.acquire_database)
+        await asyncio.to_thread(refuse_stray_log, self._path)
         connection = await connect_writer(self._path)
         self._connections.push_async_callback(connection.close)
         run = await begin_run(connection, rules_digest)

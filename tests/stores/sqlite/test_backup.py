@@ -274,6 +274,57 @@ async def test_each_database_that_is_replaced_is_kept(path: Path, backup: Path) 
     assert (contents_of(first).made, contents_of(second).made) == ("", MADE)
 
 
+async def leave_the_log_alone(path: Path) -> None:
+    """A gateway is killed whose database has been removed: what is left of it is the log, with a floor of 50 in it."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.raise_floor("job", 50)
+    log = path.with_name(path.name + "-wal").read_bytes()
+    await store.stop(clean=True)
+    for file in path.parent.glob("gateway.db*"):
+        file.unlink()
+    path.with_name(path.name + "-wal").write_bytes(log)
+
+
+async def test_what_is_restored_takes_nothing_from_the_log_of_a_database_that_is_gone(path: Path, backup: Path) -> None:
+    """SQLite reads any log that has the right name: the backup would pass for the database that the log was of, and be
+    half of each. The log is kept beside."""
+    await leave_the_log_alone(path)
+    log = path.with_name("gateway.db-wal").read_bytes()
+    restore(backup, path, NOW, force=False)
+    store = SqliteStore(path)
+    start = await store.start("rules")
+    floor = (await store.fence("job")).floor
+    await store.stop(clean=True)
+    assert "has been restored from a backup" in start.reason
+    assert floor == 34
+    (kept,) = path.parent.glob("gateway.db.replaced-*")
+    assert kept.name.endswith("-wal")
+    assert kept.read_bytes() == log
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["a copy by hand", "nothing"])
+async def test_a_log_of_another_database_is_neither_taken_nor_thrown_away(
+    path: Path, backup: Path, by_hand: bool
+) -> None:
+    """A backup is copied, or nothing, to where a database has been, of which the log is left: no start with that."""
+    copy = backup.read_bytes()
+    await leave_the_log_alone(path)
+    log = path.with_name("gateway.db-wal")
+    before = log.read_bytes()
+    if by_hand:
+        path.write_bytes(copy)
+    with pytest.raises(StoreUnavailable, match=r"gateway.db-wal is the log of a database that is not there"):
+        await SqliteStore(path).start("rules")
+    assert log.read_bytes() == before
+    log.rename(path.with_name("away"))
+    store = SqliteStore(path)
+    await store.start("rules")
+    floor = (await store.fence("job")).floor
+    await store.stop(clean=True)
+    assert floor == (34 if by_hand else 0)
+
+
 async def test_what_is_restored_through_a_link_is_what_the_link_names(path: Path, backup: Path, tmp_path: Path) -> None:
     """The link stays one, and the database behind it is replaced, unless it is in use."""
     link = tmp_path / "elsewhere" / "link.db"
