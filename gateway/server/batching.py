@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.core.errors import FenceError, Malformed, Reason
-from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, Token, WithoutToken, key_of_object
+from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, WithoutToken, key_of_object
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.s3.operations import Operation
 from gateway.s3.xml import BatchObject, parse_batch
 from gateway.server.call import Call
-from gateway.server.writing import observe
+from gateway.server.writing import observe, would_refuse
 from gateway.service.buckets import refuse_record_key
 from gateway.service.misreadings import refuse_misfiled, refuse_unrouted
 from gateway.service.values import Write
@@ -27,31 +27,29 @@ async def delete_objects(call: Call, operation: Operation) -> None:
         raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
     asked, quiet = parse_batch(await body.read())
     mapped = [(one, *await _mapped(call, operation, head.bucket, one)) for one in asked]
-    fenced = {
-        mapping.key or key_of_object(head.bucket, name)
-        for _, name, mapping in mapped
-        if isinstance(mapping, Mapping) and mapping.rule.mode is Mode.ENFORCE
-    }
+    fenced = _keys(mapped, head.bucket, Mode.ENFORCE)
     said = call.said() if fenced else NOTHING_CLAIMED
-    if said.token is not None and said.key is None:
-        _refuse_scattered(fenced, said.token)
+    _refuse_scattered(fenced, said)
+    observed = _keys(mapped, head.bucket, Mode.OBSERVE)
+    call.record.decision = "admitted" if fenced else "passed"
+    call.record.token = said.token
+    key = said.key or (min(fenced) if len(fenced) == 1 else None)
+    call.record.fence_key = key
+    observing = bool(observed) and not _would_refuse_whole(call, fenced | observed)
     writes = [
         (
             one,
             mapping
             if isinstance(mapping, FenceError)
-            else await _batch_write(call, call.understood(operation, mapping, head.bucket, name), said),
+            else await _batch_write(call, call.understood(operation, mapping, head.bucket, name), said, observing),
         )
         for one, name, mapping in mapped
     ]
-    call.record.decision = "admitted" if fenced else "passed"
-    call.record.token = said.token
-    call.record.fence_key = said.key or (min(fenced) if len(fenced) == 1 else None)
     result = await services.batches.delete(head, head.bucket, writes, quiet=quiet, on_refusal=partial(_refused, call))
     await call.let_pages_read(result)
     # Where an object was refused its own error says why, and the token need not be the floor.
     told = NO_TOKEN if call.record.decision == "refused" else said.token or NO_TOKEN
-    call.send_result(operation, result, call.record.fence_key, told)
+    call.send_result(operation, result, key, told)
 
 
 async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObject) -> tuple[str, Mapping | FenceError]:
@@ -68,9 +66,29 @@ async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObjec
         return name, error
 
 
-def _refuse_scattered(keys: set[FencingKey], token: Token) -> None:
+def _keys(mapped: list[tuple[BatchObject, str, Mapping | FenceError]], bucket: str, mode: Mode) -> set[FencingKey]:
+    """The keys of those objects whose rule has that mode."""
+    return {
+        mapping.key or key_of_object(bucket, name)
+        for _, name, mapping in mapped
+        if isinstance(mapping, Mapping) and mapping.rule.mode is mode
+    }
+
+
+def _would_refuse_whole(call: Call, keys: set[FencingKey]) -> bool:
+    """Whether enforcement would have refused the batch for what its head says; then that is told."""
+    try:
+        _refuse_scattered(keys, call.said())
+    except Malformed as error:
+        would_refuse(call, error, f"DeleteObjects {call.head.bucket}{call.sender}")
+        return True
+    return False
+
+
+def _refuse_scattered(keys: set[FencingKey], said: Claimed) -> None:
     """A token without a key applies only where all objects map to one key (R7)."""
-    if len(keys) > 1:
+    token = said.token
+    if token is not None and said.key is None and len(keys) > 1:
         one, other = sorted(keys)[:2]
         raise Malformed(
             Reason.KEY_MISMATCH,
@@ -81,12 +99,13 @@ def _refuse_scattered(keys: set[FencingKey], token: Token) -> None:
         )
 
 
-async def _batch_write(call: Call, write: Write, said: Claimed) -> Write | FenceError | None:
+async def _batch_write(call: Call, write: Write, said: Claimed, observing: bool) -> Write | FenceError | None:
     """One object's write; the refusal that its head has earned; None where no fence covers it."""
     if write.rule.mode is Mode.OFF:
         return None
     if write.rule.mode is Mode.OBSERVE:
-        await observe(call, write)
+        if observing:
+            await observe(call, write)
         return None
     try:
         call.name_key(write, said)

@@ -15,6 +15,8 @@ from gateway.service.values import Result, Write
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import EventKind, Upload
 
+_WOULD_REFUSE = "would-refuse"
+
 
 async def answer_write(call: Call, operation: Operation) -> None:
     """A write of one object or upload. Raises `FenceError`, `S3Error`."""
@@ -33,8 +35,7 @@ async def answer_write(call: Call, operation: Operation) -> None:
             await observe(call, write)
         result = await services.writes.unfenced(write)
         if mapping.rule.mode is Mode.OBSERVE:
-            would_refuse = call.record.decision == "would-refuse"
-            services.observed.seen(write, result, would_refuse=would_refuse)
+            services.observed.seen(write, result, would_refuse=call.record.decision == _WOULD_REFUSE)
     if operation.name == "CompleteMultipartUpload" and result.answer is Answer.APPLIED:
         result.body = with_location(result.body, call.location)
     # To throw an upload away needs no floor, and tells none: the token may long have been overtaken.
@@ -83,7 +84,8 @@ async def observe(call: Call, write: Write) -> None:
     try:
         if not _named_as_enforced(call, write, call.said()):
             return
-        call.record.fence_key, call.record.token = write.key, write.token or None
+        if call.record.decision != _WOULD_REFUSE:
+            call.record.fence_key, call.record.token = write.key, write.token or None
         services.clients.authorise_key(call.caller, write.key, write.token)
         call.require_token(write)
         if write.operation.effect is Effect.DISCARD:
@@ -91,17 +93,24 @@ async def observe(call: Call, write: Write) -> None:
         shadow_floor = (await store.fence(write.key)).shadow_floor
         write.rule.limits.refuse_beyond(write.key, write.token, shadow_floor)
         fence = await store.raise_shadow(write.key, write.token)
-        call.record.floor = fence.shadow_floor
+        if call.record.decision != _WOULD_REFUSE:
+            call.record.floor = fence.shadow_floor
         if write.token < fence.shadow_floor:
             reason = Reason.STALE_TOKEN if write.token else Reason.TOKEN_REQUIRED
             message = f"With mode = enforce: token {fence.shadow_floor} holds {write.key!r}."
             raise Refused(reason, message, key=write.key, token=write.token, floor=fence.shadow_floor)
     except FenceError as error:
-        call.record.decision, call.record.reason = "would-refuse", error.reason.value
-        call.record.message = error.message
-        call.remember(EventKind.WOULD_REFUSE, error, write.cause)
+        would_refuse(call, error, write.cause)
     except StoreUnavailable:
         call.record.reason = Reason.STORE_UNAVAILABLE.value
+
+
+def would_refuse(call: Call, error: FenceError, cause: str) -> None:
+    """Tell what enforcement would have said: of a batch the log's line tells the first, the keys' history all."""
+    record = call.record
+    if record.decision != _WOULD_REFUSE:
+        record.decision, record.reason, record.message = _WOULD_REFUSE, error.reason.value, error.message
+    call.remember(EventKind.WOULD_REFUSE, error, cause)
 
 
 def _named_as_enforced(call: Call, write: Write, said: Claimed) -> bool:

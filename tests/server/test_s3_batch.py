@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.core.keys import key_of_object
+from gateway.core.keys import Mode, key_of_object
+from gateway.stores.values import EventKind
 from tests.server.rig import BUCKET, Rig, rule, running
 
 RULES = [rule("renders/{job}/**", "{job}"), rule("wild/{path:path}", "{path}")]
@@ -98,3 +99,31 @@ async def test_a_key_that_is_too_long_is_no_key_in_a_batch_either() -> None:
         assert rig.upstream.requests == []
         assert (await rig.fence(key_of_object(BUCKET, "b" * 1025))).floor == 0
         assert (await delete(rig, "é" * 512, token=5)).status == 200
+
+
+WATCHED = [rule("watched/{job}/**", "{job}", Mode.OBSERVE), rule("renders/{job}/**", "{job}")]
+
+
+async def test_a_batch_is_observed_like_a_single_delete() -> None:
+    """R11: the log tells of the first object that enforcement would have refused; all are in their keys' history,
+    and all are deleted."""
+    async with running(rules=WATCHED) as rig:
+        await rig.put("watched/k/a", b"k", 2)
+        await rig.put("watched/j/a", b"a", 34)
+        assert (await delete(rig, "watched/j/a", "watched/j/b", token=33)).body.count(b"<Deleted>") == 2
+        told = {name: rig.record[name] for name in ("decision", "reason", "fence_key", "token", "floor")}
+        assert told == {"decision": "would-refuse", "reason": "StaleToken", "fence_key": "j", "token": 33, "floor": 34}
+        assert len(await rig.events("j", EventKind.WOULD_REFUSE)) == 2
+        await delete(rig, "watched/j/a", token=34)
+        assert rig.record["decision"] == "passed"
+
+
+async def test_a_batch_that_enforcement_would_refuse_whole_raises_no_shadow_floor() -> None:
+    """Its token would hold for nothing: neither does it here, whichever of the objects are only observed."""
+    async with running(rules=WATCHED) as rig:
+        await rig.put("watched/j/a", b"a", 5)
+        for keys in (("watched/j/a", "watched/k/a"), ("watched/j/a", "renders/k/a")):
+            answer = await delete(rig, *keys, token=6)
+            assert answer.body.count(b"<Deleted>") == 2
+            assert (rig.record["decision"], rig.record["reason"]) == ("would-refuse", "KeyMismatch")
+            assert ((await rig.fence("j")).shadow_floor, (await rig.fence("k")).shadow_floor) == (5, 0)
