@@ -7,6 +7,7 @@ has rebuilt the floors from the objects: a copy knows nothing of what has happen
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
+
+LEFT_FREE_BYTES = 32 * 2**20
+"""So much room a backup leaves where it is made: the database grows meanwhile, most often on the same disk."""
 
 _TAKE_OVER_FENCES = """
 INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at)
@@ -89,13 +93,35 @@ class Restored:
 
 def write_backup(source: Path, file: Path, now: float) -> None:
     """Copy what is committed in `source`, which may be in use, to `file`, which must not exist, and sync it. Raises
-    sqlite3.Error, OSError."""
+    sqlite3.Error, OSError, and `StoreUnavailable` where there is no room for it; then there is no such file."""
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        _write_backup(source, file, now)
+    except BaseException:
+        _remove(file)
+        raise
+
+
+def _write_backup(source: Path, file: Path, now: float) -> None:
     with closing(sqlite3.connect(read_only(source), uri=True)) as connection:
+        _require_room(connection, file.parent)
         # One read transaction; the writer goes on meanwhile (https://sqlite.org/lang_vacuum.html#vacuuminto).
         connection.execute("VACUUM INTO ?", (str(file),))
     _mark(file, datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"))
     _sync(file)
+
+
+def _require_room(connection: sqlite3.Connection, directory: Path) -> None:
+    pages, free, page_bytes = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    needed_bytes = (pages - free) * page_bytes + LEFT_FREE_BYTES
+    room_bytes = shutil.disk_usage(directory).free
+    if room_bytes < needed_bytes:
+        raise StoreUnavailable(
+            f"a backup needs {needed_bytes / 1e6:.0f} MB in {directory}, where {room_bytes / 1e6:.0f} MB are free: "
+            "make room. Nothing has been written"
+        )
 
 
 def contents_of(file: Path) -> Contents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 import sqlite3
 import stat
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.job import Job
 from gateway.stores.base import StoreLocked, StoreUnavailable
 from gateway.stores.sqlite import SqliteStore
 from gateway.stores.sqlite.backup import DatabaseThere, contents_of, restore, write_backup
@@ -58,6 +60,24 @@ async def test_a_backup_never_replaces_a_file(path: Path, backup: Path) -> None:
     with pytest.raises(FileExistsError):
         write_backup(path, backup, NOW)
     assert backup.read_bytes() == before
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["seen before", "met on the way"])
+async def test_a_backup_for_which_there_is_no_room_takes_none(
+    path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """It is made beside the database: a disk that it filled would let nothing fenced through."""
+    store = SqliteStore(path)
+    await store.start("rules")
+    await store.jobs.submit(Job("large", "q", payload="x" * 10**6))
+    if known:
+        usage = shutil.disk_usage(path.parent)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * 10**6))
+    with no_file_beyond(10**9 if known else 10**5), pytest.raises(StoreUnavailable) as error:
+        await store.backup(path.with_name("second.db"))
+    await store.stop(clean=True)
+    assert not known or "a backup needs 3" in str(error.value)
+    assert [file.name for file in path.parent.glob("second.db*")] == []
 
 
 async def test_a_restored_database_is_another(backup: Path, tmp_path: Path) -> None:
