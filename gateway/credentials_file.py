@@ -26,6 +26,11 @@ def new_credentials() -> Credentials:
     return Credentials("FG" + secrets.token_hex(9).upper(), secrets.token_urlsafe(30))
 
 
+def new_encryption_key() -> str:
+    """What the embedded store derives its key from, that nobody else has."""
+    return secrets.token_urlsafe(32)
+
+
 def new_sealing_key() -> bytes:
     """A key for session tokens that nobody else has."""
     return secrets.token_bytes(SEALING_KEY_BYTES)

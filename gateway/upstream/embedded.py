@@ -16,7 +16,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -26,7 +25,7 @@ from pathlib import Path
 import aiohttp
 import structlog
 
-from gateway.credentials_file import new_credentials, write_private
+from gateway.credentials_file import new_credentials, new_encryption_key, write_private
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import tied_exec
 from gateway.upstream.embedded_ports import Ports
@@ -167,7 +166,7 @@ class EmbeddedStore:
         path = self._directory / ".seaweedfs" / "security.toml"
         if not path.exists():
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            write_private(path, f'[s3.sse]\nkey = "{secrets.token_urlsafe(32)}"\n')
+            write_private(path, f'[s3.sse]\nkey = "{new_encryption_key()}"\n')
 
     def _set_log_aside(self) -> None:
         if self._log_path.exists() and self._log_path.stat().st_size > LOG_LIMIT_BYTES:
