@@ -21,6 +21,7 @@ from gateway.core.job import MAX_PRIORITY
 
 STYLE_OF_STATE = {"completed": "green", "running": "cyan", "dead": "red", "delayed": "yellow"}
 STATES = ("waiting", "delayed", "running", "completed", "dead")
+OVER = ("completed", "dead")
 WIDEST_SHOWN = 60
 
 
@@ -69,7 +70,9 @@ def submit(
     if as_json:
         print_json(answer)
         return
-    click.echo(f"{printable(answer['key'])} is {answer['state']} in queue {printable(answer['queue'] or 'none')}.")
+    where = f" in queue {printable(answer['queue'])}" if answer["queue"] else ""
+    over = " Nothing was submitted; `job reopen` has it done again." if answer["state"] in OVER else ""
+    click.echo(f"{printable(answer['key'])} is {answer['state']}{where}.{over}")
 
 
 @job.command()

@@ -155,6 +155,8 @@ def test_what_has_failed_for_good_is_tried_again_by_an_operator(gateway: Gateway
     asked(gateway, "job", "submit", queue, key)
     (job,) = asked(gateway, "job", "receive", queue)["jobs"]
     fail(gateway, key, job["token"])
+    again = told(gateway, "job", "submit", queue, key)
+    assert again == f"{key} is dead in queue {queue}. Nothing was submitted; `job reopen` has it done again.\n"
     shown = told(gateway, "job", "show", key)
     assert "no such scene" in shown
     assert "dead" in shown
@@ -174,6 +176,8 @@ def test_what_is_done_is_done_again_when_an_operator_reopens_it(gateway: Gateway
     leased = f"{key} of no queue"
     asked(gateway, "lease", "acquire", leased)
     asked(gateway, "job", "complete", leased, "1")
+    again = told(gateway, "job", "submit", queue, leased)
+    assert again == f"{leased} is completed. Nothing was submitted; `job reopen` has it done again.\n"
     assert "Priority" not in told(gateway, "job", "show", leased)
     assert told(gateway, "job", "reopen", leased, "--reason", "once more").endswith("the key may be leased again.\n")
     assert asked(gateway, "lease", "acquire", leased)["token"] == 2
