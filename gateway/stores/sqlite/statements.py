@@ -81,7 +81,11 @@ INSERT INTO repeatable (scope, idempotency_key, token, at) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET token = excluded.token, at = excluded.at WHERE excluded.token > token
 """
 GRANTED_BEFORE = "SELECT token FROM repeatable WHERE scope = ? AND idempotency_key = ?"
-FORGET_GRANTS = "DELETE FROM repeatable WHERE at < ? RETURNING 1"
+FORGET_GRANTS = """
+DELETE FROM repeatable WHERE (scope, idempotency_key) IN
+    (SELECT scope, idempotency_key FROM repeatable WHERE at < :before LIMIT :limit)
+RETURNING scope, idempotency_key
+"""
 
 END_LEASES = "UPDATE fence SET sealed_token = floor WHERE granted_token = floor AND sealed_token < floor"
 """Of a restored database: what has been granted since its backup, it does not know."""
@@ -191,7 +195,9 @@ ORDER BY bucket, object_key, upload_id LIMIT :limit
 """
 
 FORGET_UPLOADS = """
-DELETE FROM upload WHERE state IN ('completed', 'aborted') AND changed_at < :before
+DELETE FROM upload WHERE (bucket, object_key, upload_id) IN
+    (SELECT bucket, object_key, upload_id FROM upload
+     WHERE state IN ('completed', 'aborted') AND changed_at < :before LIMIT :limit)
 RETURNING bucket, object_key, upload_id
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,28 @@ async def test_a_start_that_fails_at_its_end_keeps_nothing_locked(path: Path, mo
     again = SqliteStore(path)
     await again.start("rules")
     await again.stop(clean=True)
+
+
+async def test_what_is_forgotten_holds_up_no_raise(path: Path) -> None:
+    """After a week's stop there may be millions of rows: they go little by little, and others' commits come between."""
+    store = SqliteStore(path, clock=lambda: 1.0)
+    await store.start("rules")
+    await store.stop(clean=True)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+            "INSERT INTO upload SELECT 'b', 'o', 'upload-' || i, 'job', 1, '', 'completed', 'e', i / 5001.0 FROM n;"
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+            "INSERT INTO repeatable SELECT 'scope', 'call-' || i, 1, i / 5001.0 FROM n"
+        )
+    await store.start("rules")
+    for forget in (store.forget_uploads, store.forget_grants):
+        before = count_commits(path)
+        forgetting = asyncio.create_task(forget(0.5))
+        await asyncio.sleep(0)
+        await store.raise_floor(f"{forget.__name__}", 1)
+        assert not forgetting.done()
+        assert await forgetting == 2500
+        assert count_commits(path) - before >= 3
+        assert await forget(2.0) == 2500
+    await store.stop(clean=True)
