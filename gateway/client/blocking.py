@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from gateway.client.engine import Connected
-from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
 from gateway.client.records import JobRecord
 
@@ -63,7 +62,7 @@ class SyncJob(_Context, GuardedJob):
         failure = error or caught
         if failure is None and not self._hold.ended:
             self.complete()
-        elif isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
+        elif isinstance(failure, Exception):
             told = in_words(failure)
             self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
         if caught is not None:

@@ -108,7 +108,7 @@ class Job(_Context, GuardedJob):
         failure = error or caught
         if failure is None and not self._hold.ended:
             await self.complete()
-        elif isinstance(failure, Exception) and not isinstance(failure, LeaseLost):
+        elif isinstance(failure, Exception):
             told = in_words(failure)
             await self._leave(lambda: self._hold.fail(told, retry=True, delay_s=None))
         if caught is not None:

@@ -206,6 +206,22 @@ def test_what_is_ended_has_not_done_its_job(gateway: GatewayProcess, queue: str)
     assert (job(gateway, key)["state"], job(gateway, key)["attempts"]) == ("waiting", 0)
 
 
+def test_a_job_for_which_no_lease_lasts_is_not_tried_for_ever(
+    store_server: StoreServer, queue: str, tmp_path: Path
+) -> None:
+    """Where the gateway renews none, the command is ended in time, and that was an attempt: the job is dead after its
+    last."""
+    settings = '[lease]\nmax_renewals = 0\n[[queue]]\nname = "*"\nmax_attempts = 2\nbackoff_s = 0\n'
+    child = GatewayProcess(tmp_path, configuration=settings, **before(store_server)).start()
+    (key,) = submit(child, queue, "x")
+    with running(child, "job", "work", "--queue", queue, "--visibility", "1", "--", "sh", "-c", SLEEPS) as work:
+        until(lambda: job(child, key)["state"] == "dead")
+        work.process.terminate()
+        assert work.status() == 0
+        assert [work.line().isdecimal() for _ in range(3)] == [True, True, False]
+    child.kill()
+
+
 def test_a_guard_that_is_killed_takes_its_command_along(gateway: GatewayProcess, queue: str) -> None:
     """Nothing works without its guard: the next renewal finds it dead, and the command is killed; the worker goes
     on."""

@@ -114,6 +114,30 @@ async def test_what_the_body_raises_is_a_failed_attempt(gateway: Served, key: st
         assert "ZeroDivisionError: " in record.error
 
 
+async def test_who_gives_up_in_time_has_failed(gateway: Served, key: str, queue: str) -> None:
+    """A worker that ends before its lease does, since it cannot be renewed or another lease is lost, has had its
+    attempt: given back without one, the job would be tried for ever."""
+    async with GatewayClient(gateway.url) as client:
+        await client.submit(queue, key)
+        job = await taken(client, queue)
+        with pytest.raises(LeaseLost):
+            async with job:
+                raise LeaseLost("another one")
+        record = await client.job(key)
+        assert (record.state, record.attempts, record.error) == ("delayed", 1, "LeaseLost: another one")
+
+
+def test_a_thread_that_gives_up_in_time_has_failed(gateway: Served, key: str, queue: str) -> None:
+    """As a task has."""
+    with SyncGatewayClient(gateway.url) as client:
+        client.submit(queue, key)
+        job = taken_by_thread(client, queue)
+        with pytest.raises(LeaseLost), job:
+            raise job.run_out()
+        record = client.job(key)
+        assert (record.state, record.attempts) == ("delayed", 1)
+
+
 async def test_waiting_for_ever(gateway: Served, key: str, queue: str) -> None:
     """A wait has no longest time: what the gateway cuts is asked again."""
     async with GatewayClient(gateway.url) as client:
