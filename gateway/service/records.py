@@ -234,14 +234,18 @@ class Records:
             bucket.lapse.cancel()
             bucket.lapse = None
         if bucket.standing is _Standing.REFUSED:
-            self.on_lapse(bucket.name, partial(superseded, bucket.name, bucket.fault, sent=True))
+            self._cut_off(bucket, partial(superseded, bucket.name, bucket.fault, sent=True))
         else:
             left_s = bucket.looked_at + self.lapse_s - self._clock.monotonic()
             bucket.lapse = asyncio.get_running_loop().call_later(left_s, self._lapsed, bucket)
 
     def _lapsed(self, bucket: _Bucket) -> None:
         bucket.lapse = None
-        self.on_lapse(bucket.name, partial(not_seen, bucket.name, self.lapse_s, sent=True))
+        self._cut_off(bucket, partial(not_seen, bucket.name, self.lapse_s, sent=True))
+
+    def _cut_off(self, bucket: _Bucket, error: Callable[[], TryAgain]) -> None:
+        if bucket.pins:  # what is past its commit point has entered, and not left
+            self.on_lapse(bucket.name, error)
 
     async def _standing(self, name: str, establish: bool) -> tuple[_Standing, str] | None:
         """How this database stands in a bucket, and what is wrong; None if the record has changed meanwhile."""

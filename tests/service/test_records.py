@@ -77,6 +77,24 @@ def test_nobody_looks_where_nobody_writes() -> None:
     run(main())
 
 
+def test_a_look_that_lapses_where_nobody_writes_asks_no_gate() -> None:
+    """There are as many gates as keys, and a look lapses in every bucket that is out of use."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        lapsed: list[str] = []
+        one.writes.records.on_lapse = lambda bucket, error: lapsed.append(bucket)
+        await one.put(34, b"a")
+        await asyncio.sleep(10 * LAPSE_S)
+        take_over(upstream)
+        await superseded(one.put(34, b"b"))
+        assert lapsed == [BUCKET]  # by the look of the write that was refused
+        await one.writes.close()
+
+    run(main())
+
+
 def test_another_database_is_refused_and_sends_nothing() -> None:
     """The message names the bucket and what to do; no floor is raised by what is refused."""
 
