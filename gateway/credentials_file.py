@@ -50,7 +50,8 @@ def ready_made_credentials(path: Path) -> Credentials:
         write_private(path, json.dumps({"access_key": made.access_key, "secret_key": made.secret_key}) + "\n")
         return made
     except (ValueError, LookupError, TypeError):
-        raise CredentialsFileError(f"{path} does not hold a pair of access_key and secret_key") from None
+        told = f"{path} does not hold a pair of access_key and secret_key: put it back, or remove it for a new pair"
+        raise CredentialsFileError(told) from None
     if mode & 0o077:
         raise CredentialsFileError(f"{path} can be read by other users; make it yours alone: chmod 600 {path}")
     return credentials

@@ -21,10 +21,10 @@ def test_made_once_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"access_key": "a"}', "\xff"])
 def test_a_file_that_holds_something_else_is_not_replaced(tmp_path: Path, text: str) -> None:
-    """What is there stays there."""
+    """What is there stays there, and it is said what may be done."""
     path = tmp_path / "credentials.json"
     write_private(path, text)
-    with pytest.raises(CredentialsFileError, match="does not hold"):
+    with pytest.raises(CredentialsFileError, match=r"does not hold .*: put it back, or remove it"):
         ready_made_credentials(path)
     assert path.read_text() == text
 

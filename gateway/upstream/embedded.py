@@ -298,8 +298,8 @@ def _read_credentials(path: Path) -> Credentials:
     try:
         pair = json.loads(path.read_bytes())["identities"][0]["credentials"][0]
         return Credentials(pair["accessKey"], pair["secretKey"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise EmbeddedStoreError(f"{path} does not hold the store's credentials: {error!r}") from None
+    except (ValueError, LookupError, TypeError):
+        raise EmbeddedStoreError(f"{path} does not hold the store's credentials: remove it for new ones") from None
 
 
 def _lock_holders(path: Path) -> list[int]:
