@@ -232,11 +232,13 @@ class Fences:
         """The sends that may still land, of one key or of all."""
         now = self.clock.monotonic()
         gates = self.gates if key is None else filter(None, [self.gates.get(key)])
-        return [live.passages[send].describe(now) for live in gates for send in live.gate.unsettled()]
+        busy = (live for live in gates if live.passages)  # a few of many
+        return [live.passages[send].describe(now) for live in busy for send in live.gate.unsettled()]
 
     def pending(self) -> list[PendingHandOver]:
         """The hand-overs that have been asked for and that something lower holds up."""
-        return list(filter(None, map(self._pending, list(self.gates))))
+        behind = [live for live in self.gates if live.gate.completed_floor < live.gate.floor]  # a few of many
+        return list(filter(None, map(self._pending, behind)))
 
     async def pending_of(self, key: FencingKey) -> PendingHandOver | None:
         """What holds up the hand-over of a key to its floor; None if nothing does. Raises `TryAgain`."""
