@@ -17,7 +17,7 @@ import orjson
 
 from gateway.cli.control_client import ControlClient, connected
 from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
-from gateway.cli.settings import REFUSED, Seconds, fail
+from gateway.cli.settings import REFUSED, UNREACHABLE, Seconds, fail
 from gateway.cli.show import printable, tell
 from gateway.cli.supervise import awaiting, follow
 from gateway.cli.terminal import Terminal
@@ -25,7 +25,7 @@ from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncLease
 from gateway.client.calls import output_of
 from gateway.client.engine import PATIENCE_S
-from gateway.client.errors import Refused
+from gateway.client.errors import Refused, Unreachable
 from gateway.client.guarded import Guarded
 from gateway.core.job import MAX_RESULT_BYTES
 
@@ -155,14 +155,16 @@ def _told_of_waiting(key: str) -> Timer:
 
 
 def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> None:
-    """Refused for whatever reason, or without the result that was asked for, it is an exit with status 1: the command
-    has run."""
+    """Refused for whatever reason, or without the result that was asked for, it is an exit with status 1, and with 3
+    where nobody tells: the command has run."""
     try:
         lease.complete(result_of(result), outputs)
     except NoResult as error:
         fail(f"{error}. The command has run, and its job is not completed.", REFUSED)
     except Refused as refused:
         fail(printable(str(refused)), REFUSED)
+    except Unreachable as error:
+        fail(printable(f"{error}. The command has run; whether its job is completed is not known"), UNREACHABLE)
 
 
 def require_process_groups() -> None:

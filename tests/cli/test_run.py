@@ -237,6 +237,17 @@ def test_a_gateway_that_has_gone_for_good(store_server: StoreServer, key: str, t
         assert "could not be renewed in time: no gateway answers" in work.said()
 
 
+def test_a_gateway_that_is_gone_when_the_command_has_run(store_server: StoreServer, key: str, tmp_path: Path) -> None:
+    """Status 3, as where none was reached at all; the message tells the two apart."""
+    child = GatewayProcess(tmp_path, **before(store_server)).start()
+    options = ("--key", key, "--ttl", "1", "--patience", "0")
+    result = run(child, "run", *options, "--", "sh", "-c", f"kill -9 {child.process.pid}")
+    child.kill()
+    assert result.returncode == 3
+    assert "no gateway answers" in result.stderr
+    assert "The command has run; whether its job is completed is not known" in result.stderr
+
+
 def test_a_gateway_that_restarts(store_server: StoreServer, key: str, tmp_path: Path) -> None:
     """Killed and started again in mid-lease: the command never hears of it, and completes under the same token."""
     with socket.create_server(("127.0.0.1", 0)) as free:
