@@ -68,6 +68,8 @@ class Gates:
         fence = await asyncio.shield(task)
         live = self._live.get(key)
         if live is None:
+            if len(self._live) >= MAX_IDLE_GATES:
+                self._forget_idle()
             until = self._earlier_run.until(key)
             gate = Gate(
                 key, fence.floor, fence.completed_floor, fence.sealed_token, until, granted_token=fence.granted_token

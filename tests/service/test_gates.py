@@ -217,6 +217,19 @@ def test_a_gate_that_a_writer_stands_at_is_not_forgotten(monkeypatch) -> None:
     run(main())
 
 
+def test_keys_that_are_only_asked_for_do_not_fill_the_memory(monkeypatch) -> None:
+    """Whoever looks at ever new keys, and writes under none."""
+
+    async def main() -> None:
+        monkeypatch.setattr(gates, "MAX_IDLE_GATES", 2)
+        r = await rig()
+        for number in range(100):
+            assert await r.fences.pending_of(FencingKey(f"key-{number}")) is None
+        assert len(list(r.fences.gates)) <= 3
+
+    run(main())
+
+
 def test_a_refusal_leaves_nothing_pinned() -> None:
     """Gates and objects that nobody works on can be forgotten, however the work on them ended."""
 
