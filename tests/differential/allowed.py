@@ -144,7 +144,9 @@ def _self_copy(exchange: Exchange) -> bool:
     refused = exchange.step.operation == "CopyObject" and exchange.direct.code == b"InvalidRequest"
     source, itself = said.get("x-amz-copy-source"), len(set(exchange.keys)) == 1
     changes = not _CHANGES.isdisjoint(said) or (isinstance(source, str) and source.endswith("?versionId=null"))
-    return refused and itself and changes and _passed_on(exchange) and exchange.agree()
+    demands = any(name.startswith("x-amz-copy-source-if-") for name in said)
+    taken = _passed_on(exchange) or (demands and exchange.through.code == b"PreconditionFailed")
+    return refused and itself and changes and taken and exchange.agree()
 
 
 def _passed_on(exchange: Exchange) -> bool:
