@@ -43,7 +43,7 @@ async def test_a_bucket_that_keeps_versions_no_longer_is_still_its_gateways(
         await asyncio.to_thread(client.delete_object, Bucket=bucket, Key=RECORD_KEY)
     await keep_versions("Suspended")
     assert await statuses(store) == [200, 200]
-    assert await statuses(MemoryStore()) == [503, 503]
+    assert await statuses(MemoryStore(name="another")) == [503, 503]
     assert await statuses(store) == [200, 200]
 
 
