@@ -7,7 +7,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -131,8 +132,11 @@ def run(
             signal.signal(signum, _leave)
     grace_s = min(grace_s, GRACE_OF_TERM * ttl_s)
     terminal = Terminal.of_stdin()
-    waiting = _told_of_waiting(key)
-    with client.worker(holder, patience_s) as worker, worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease:
+    with (
+        client.worker(holder, patience_s) as worker,
+        _told_of_waiting(key) as waiting,
+        worker.lease(key, ttl_s=ttl_s, wait_s=wait_s) as lease,
+    ):
         waiting.cancel()
         environ = environment_of(lease, client.variables(), endpoint, os.environ)
         status = guarded(command, environ, lease, grace_s, terminal)
@@ -145,13 +149,17 @@ def run(
     sys.exit(status)
 
 
-def _told_of_waiting(key: str) -> Timer:
-    """Says that the lease is waited for, unless it is cancelled before."""
+@contextmanager
+def _told_of_waiting(key: str) -> Iterator[Timer]:
+    """Says that the lease is waited for, unless it is cancelled before, or that is over."""
     told = f"waiting for a lease on {key!r}; fencing-gateway fence show {shlex.quote(key)} tells of whom, or of what"
     timer = Timer(TELL_AFTER_S, tell, (printable(told),))
     timer.daemon = True
     timer.start()
-    return timer
+    try:
+        yield timer
+    finally:
+        timer.cancel()
 
 
 def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> None:
