@@ -13,7 +13,7 @@ from gateway.clock import Clock, SystemClock
 from gateway.core.errors import FenceError, TryAgain
 from gateway.core.keys import FencingKey, Ruleset
 from gateway.core.outputs import output_of
-from gateway.s3.xml import error_code, texts_of
+from gateway.s3.xml import texts_of
 from gateway.server.body import Progress
 from gateway.server.call import Services
 from gateway.server.clients import Client, Clients
@@ -26,6 +26,7 @@ from gateway.server.control.jobs import JobCalls, JobMetrics
 from gateway.server.control.leases import LeaseCalls, LeaseMetrics
 from gateway.server.control.listener import ControlListener
 from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
+from gateway.server.first_look import fault_of
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.sessions import Issuer, Sessions
@@ -41,7 +42,6 @@ from gateway.service.queues import QueueRules
 from gateway.service.rebuild import Rebuilds
 from gateway.service.record import NoBucket
 from gateway.service.records import LAPSE_S, FencedBefore, Records
-from gateway.service.refusals import refuse_our_own_fault
 from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Poster, Webhook, Webhooks
@@ -64,7 +64,6 @@ READY_LOOK_S = 1.0
 """Those who ask for readiness wait a second or a few."""
 
 _LOOK = UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256)
-_LISTED = b"ListAllMyBucketsResult"
 
 
 @dataclass(slots=True)
@@ -98,6 +97,8 @@ class Parts:
     """The listeners' certificates; None: plain HTTP."""
     upstream_tls_fault: Callable[[], str | None] = lambda: None
     """Why the last TLS handshake with the upstream failed; None if one has succeeded since."""
+    upstream_unsigned: bool = False
+    """No credentials for the upstream are configured."""
     upstream_settled: bool = False
     """Nothing that an earlier run sent can still land: the processes of the embedded store had ended (R5)."""
     anonymous_read: bool = False
@@ -280,11 +281,8 @@ class Gateway:
         try:
             response = await self._parts.upstream.read(_LOOK)
             body = await response.read(MAX_LIST_BYTES)
-            code = error_code(body)
-            refuse_our_own_fault(code)
-            if code is None and _LISTED not in body and (body or response.status == 200):
-                told = f"it answers {response.status} to a list of buckets, with nothing of S3's: check [upstream] url"
-                self.telemetry.warning("upstream-unusable", reason=told)
+            if fault := fault_of(response.status, body, unsigned=self._parts.upstream_unsigned):
+                self.telemetry.warning("upstream-unusable", reason=fault)
             await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
             self.telemetry.warning("upstream-unusable", reason=str(error))

@@ -101,6 +101,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             backends=() if stop_backend is None else (stop_backend,),
             tls=tls,
             upstream_tls_fault=lambda: upstream.tls_fault,
+            upstream_unsigned=settings.upstream.url not in ("embedded", "aws") and settings.upstream.access_key is None,
             upstream_settled=settled,
             anonymous_read=settings.s3.anonymous_read,
             require_conditional=conditional == "require",

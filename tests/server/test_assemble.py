@@ -235,6 +235,14 @@ async def test_conditional_writes_are_probed_unless_off(
     assert gateway._parts.require_conditional == (conditional == "require")
 
 
+@pytest.mark.parametrize("signs", [True, False])
+async def test_whether_it_signs_for_the_store(start: Gateways, settings: Callable[..., Settings], signs: bool) -> None:
+    """Without credentials for an endpoint nothing is signed; who looks first says so where the store refuses that."""
+    none = {} if signs else {"upstream__access_key": None, "upstream__secret_key": None}
+    gateway = await start(settings(**none))
+    assert gateway._parts.upstream_unsigned is not signs
+
+
 async def test_every_setting_reaches_its_part(start: Gateways, settings: Callable[..., Settings]) -> None:
     """Values that differ from every default arrive where they are used."""
     gateway = await start(

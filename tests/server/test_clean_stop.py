@@ -130,6 +130,17 @@ async def test_a_store_that_is_none_is_a_warning(status: int, body: bytes) -> No
     assert last["reason"].startswith(f"it answers {status} to a list of buckets, with nothing of S3's")
 
 
+async def test_a_store_that_wants_signatures_and_gets_none_is_a_warning() -> None:
+    """Whoever has forgotten the store's credentials is told which settings they are."""
+    denied = _Other(403, b"<Error><Code>AccessDenied</Code></Error>")
+    async with running(upstream=denied, upstream_unsigned=True) as rig:
+        rig.gateway.look_at_upstream()
+        await rig.gateway.refused_buckets()
+        last = json.loads(rig.logged.splitlines()[-1])
+    assert (last["event"], last["level"]) == ("upstream-unusable", "warning")
+    assert "[upstream] names no access_key and secret_key" in last["reason"]
+
+
 @pytest.mark.parametrize(("status", "body"), [(403, b"<Error><Code>AccessDenied</Code></Error>"), (403, b"")])
 async def test_a_store_that_lists_no_buckets_is_no_warning(status: int, body: bytes) -> None:
     """The gateway's credentials need not be allowed to."""
