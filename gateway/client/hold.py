@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from gateway.client.background import FAREWELL_S
 from gateway.client.calls import Calls, patience, patiently
-from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost, Unreachable
+from gateway.client.errors import GatewayError, LeaseHeld, LeaseLost, Refused, Unreachable
 from gateway.client.heartbeat import beat
 from gateway.client.held import Held
 from gateway.client.records import Grant, JobRecord
 from gateway.clock import Clock
 
+CAPPED = "limit"
+"""The gateway renews no more, and says how long the lease lasts all the same."""
 LEAST_TURN_S = 0.5
 """Between one place in line and the next."""
 
@@ -84,7 +86,13 @@ class Hold(ABC):
 
         async def renew() -> None:
             sent_at = self._clock.monotonic()
-            held.renewed(sent_at, await self._renew(grant, max(held.term_s, FAREWELL_S)))
+            try:
+                left_s = await self._renew(grant, max(held.term_s, FAREWELL_S))
+            except Refused as refused:
+                if refused.reason != CAPPED:
+                    raise
+                left_s = float(refused.problem["expires_in_s"])
+            held.renewed(sent_at, left_s)
 
         if held.left_s < held.term_s / 2:
             until = self._clock.monotonic() + held.term_s

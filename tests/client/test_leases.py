@@ -22,8 +22,10 @@ from gateway.client import (
     Unreachable,
 )
 from gateway.clock import HolderClock
+from gateway.core.lease import Caps
+from gateway.service.leases import LeaseTerms
 from tests.chaos.proxy import Harm
-from tests.client.rig import BOUND_S, Served
+from tests.client.rig import BOUND_S, Served, served
 
 TTL_S = 1.0
 AFTERWARDS_S = 0.3
@@ -75,6 +77,16 @@ async def test_waiting_in_line_for_longer_than_the_lease_lasts(gateway: Served, 
         lease = await second
         assert (lease.token, lease.left_s > TTL_S / 3) == (first.token + 1, True)
         await lease.__aexit__(None, None, None)
+
+
+async def test_waiting_in_line_where_nothing_is_renewed(key: str) -> None:
+    """The lease is handed out with what there is of its time, and not left to run out with nobody under it."""
+    with served(leases=LeaseTerms(Caps(max_renewals=0))) as gateway:
+        async with GatewayClient(gateway.url) as client:
+            engine = client.engine
+            first = await engine.background.run(engine.calls.acquire(key, "first", TTL_S, 0.0, "once"))
+            async with client.lease(key, ttl_s=TTL_S, wait_s=BOUND_S) as lease:
+                assert (lease.token, lease.left_s > TTL_S / 3) == (first.token + 1, True)
 
 
 async def test_a_lost_lease_cancels_what_it_guards(gateway: Served, key: str) -> None:
