@@ -231,10 +231,11 @@ class Writes:
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
         may_be_folder = state is ABSENT or (write.head.key or "").endswith("/")
-        if admitted.condition == refuted and write.operation.name == "PutObject":
+        if write.operation.name == "PutObject" and (admitted.condition == refuted or state.versioned):
             # SeaweedFS keeps a folder when its last object goes, and tells an ETag of it that it refuses itself; and of
             # what it kept a version of, once it keeps none. The gate orders (decision 0016).
-            belied = may_be_folder or (state.versioned and await self.conditions.in_suspended_bucket(write))
+            folder = may_be_folder and admitted.condition == refuted
+            belied = folder or (state.versioned and await self.conditions.in_suspended_bucket(write))
             entry.refuses_itself = belied and (await self.capabilities.of_bucket(write.bucket)).files_paths
         # An object that is absent does not tell whether its bucket keeps versions.
         if not at_hand or state.versioned or (state is ABSENT and not await self.conditions.in_plain_bucket(write)):

@@ -16,6 +16,7 @@ from tests.conftest import StoreServer
 from tests.server.rig import Answer, Rig, real, rule, running
 
 KEY = "renders/7/frame"
+RULES = [rule("renders/{job}/**", "{job}")]
 SEAWEEDFS = FixedCapabilities(Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True))
 """What the probe finds, for tests that need not wait for it."""
 SPELLINGS = ["/renders/7/frame", "renders//7/frame", "renders/7//frame", "renders%5C7%5Cframe"]
@@ -30,9 +31,8 @@ def bucket(store_server: StoreServer) -> str:
 
 @pytest.fixture
 async def rig(store_server: StoreServer, bucket: str) -> AsyncIterator[Rig]:
-    rules = [rule("renders/{job}/**", "{job}")]
     upstream = real(store_server)
-    async with running(upstream=upstream, rules=rules, capabilities=Prober(upstream, SystemClock())) as rig:
+    async with running(upstream=upstream, rules=RULES, capabilities=Prober(upstream, SystemClock())) as rig:
         assert (await rig.ask("PUT", f"/{bucket}/{KEY}", [("x-fencing-token", "34")], b"fenced")).status == 200
         yield rig
 
@@ -149,15 +149,19 @@ async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_
         said = {"Status": status}
         await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
 
-    async def put(token: int) -> int:
+    async def put(token: int, name: str = "frame") -> int:
         said = [("x-fencing-token", str(token))]
-        return (await rig.ask("PUT", f"/{bucket}/renders/{bucket}/frame", said, bytes(size_bytes))).status
+        return (await rig.ask("PUT", f"/{bucket}/renders/{bucket}/{name}", said, bytes(size_bytes))).status
 
     await asyncio.to_thread(client.create_bucket, Bucket=bucket)
     await keep_versions("Enabled")
-    assert await put(34) == 200
+    assert [await put(34), await put(34, "another")] == [200, 200]
     await keep_versions("Suspended")
     assert [await put(35), await put(35), await put(36), await put(35)] == [503, 200, 200, 412]
+
+    # Nor does it cost more attempts where nothing is known of the object yet.
+    async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as rig:
+        assert [await put(36, "another"), await put(36, "another"), await put(37, "another")] == [503, 200, 200]
 
 
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
