@@ -14,7 +14,6 @@ from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.listings import holds_more, record_versions
 from gateway.service.record import NoBucket, Seen
-from gateway.service.records import Records
 from gateway.service.refusals import bucket_moves, unavailable
 from gateway.service.sending import result_of
 from gateway.service.values import Result
@@ -55,34 +54,34 @@ async def delete_bucket(writes: Writes, request: UpstreamRequest) -> Result:
 
 async def _delete_bucket(writes: Writes, bucket: str, request: UpstreamRequest) -> Result:
     records, upstream, timeout_s = writes.records, writes.upstream, writes.fences.timing.commit_timeout_s
-    taken: Seen | None = None
+    seen: Seen | None = None
+    deletes: list[UpstreamRequest] = []
     with suppress(NoBucket):
-        taken = await _take_away(records, upstream, bucket, timeout_s)
+        seen = await records.objects.read(bucket)
+        if await holds_more(upstream, bucket):
+            raise S3Error("BucketNotEmpty", "The bucket you tried to delete is not empty", 409, BucketName=bucket)
+        deletes = await _deletes_of_record(upstream, bucket, seen)
     result: Result | None = None
     try:
+        for one in deletes:
+            await _send(upstream, one, timeout_s)
         result = await _send(upstream, request, timeout_s)
     finally:
         gone = result is not None and (result.answer is Answer.APPLIED or result.code == "NoSuchBucket")
         if gone:
             await records.bucket_is_gone(bucket)
-        elif taken is not None:
-            await records.put_back(bucket, taken)
+        elif seen is not None:
+            await records.put_back(bucket, seen)
     return result
 
 
-async def _take_away(records: Records, upstream: Upstream, bucket: str, timeout_s: float) -> Seen | None:
-    """Take the record away if it is all that the bucket holds; what it was. Raises `NoBucket`, `TryAgain`, `S3Error`
-    (BucketNotEmpty)."""
-    seen = await records.objects.read(bucket)
-    if await holds_more(upstream, bucket):
-        raise S3Error("BucketNotEmpty", "The bucket you tried to delete is not empty", 409, BucketName=bucket)
+async def _deletes_of_record(upstream: Upstream, bucket: str, seen: Seen | None) -> list[UpstreamRequest]:
+    """What takes the record away, with all versions of it. Raises `TryAgain`."""
     versions = await record_versions(upstream, bucket)
     if seen is None and not versions:
-        return None
-    for query in [f"versionId={quote(version, safe='')}" for version in versions] or [""]:
-        request = UpstreamRequest("DELETE", bucket, RECORD_KEY, query, (), EMPTY_SHA256)
-        await _send(upstream, request, timeout_s)
-    return seen
+        return []
+    queries = [f"versionId={quote(version, safe='')}" for version in versions] or [""]
+    return [UpstreamRequest("DELETE", bucket, RECORD_KEY, query, (), EMPTY_SHA256) for query in queries]
 
 
 async def _send(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.core.errors import Outcome, Reason
+from gateway.core.names import RECORD_KEY
 from gateway.s3.errors import S3Error
 from gateway.service.buckets import delete_bucket
 from gateway.service.values import Result
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse
-from tests.service.record_desk import gateway
+from tests.service.between import held
+from tests.service.record_desk import gateway, record
 from tests.service.rig import BUCKET, JOB, Fault, FaultyUpstream, Rig, refusal
 from tests.virtual_time import run
 
@@ -83,6 +85,33 @@ def test_a_write_that_is_being_answered_keeps_its_bucket() -> None:
         upstream.faults = [Fault.LOST_DROPPED]
         await refusal(r.put(34, b"a", key=JOB))
         assert (await delete(r)).status == 204
+        await r.writes.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["answer lost", "client gone"])
+def test_a_bucket_that_could_not_be_deleted_bears_its_record_again(how: str) -> None:
+    """The record goes before the bucket. Whatever ends that on the way, another database must find whose the bucket
+    is: without a record it would take it for nobody's, and not know its floors."""
+
+    async def main() -> None:
+        upstream = Careless(BUCKET)
+        r = await gateway(upstream)
+        await r.put(34, b"a")
+        del upstream.buckets[BUCKET][JOB]
+        before = record(upstream)
+        if how == "answer lost":
+            upstream.faults = [Fault.LOST_APPLIED]
+            assert (await refusal(delete(r))).reason is Reason.UPSTREAM_UNAVAILABLE
+        else:
+            taken = held(upstream, "send", done=True)
+            client = asyncio.create_task(delete(r))
+            await taken.reached.wait()
+            assert RECORD_KEY not in upstream.buckets[BUCKET]
+            client.cancel()
+            await asyncio.wait([client])
+        assert record(upstream) == before
         await r.writes.close()
 
     run(main())
