@@ -149,9 +149,9 @@ async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_
         said = {"Status": status}
         await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
 
-    async def put(token: int, name: str = "frame") -> int:
+    async def put(token: int, name: str = "frame", to: Rig = rig) -> int:
         said = [("x-fencing-token", str(token))]
-        return (await rig.ask("PUT", f"/{bucket}/renders/{bucket}/{name}", said, bytes(size_bytes))).status
+        return (await to.ask("PUT", f"/{bucket}/renders/{bucket}/{name}", said, bytes(size_bytes))).status
 
     await asyncio.to_thread(client.create_bucket, Bucket=bucket)
     await keep_versions("Enabled")
@@ -160,8 +160,8 @@ async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_
     assert [await put(35), await put(35), await put(36), await put(35)] == [503, 200, 200, 412]
 
     # Nor does it cost more attempts where nothing is known of the object yet.
-    async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as rig:
-        assert [await put(36, "another"), await put(36, "another"), await put(37, "another")] == [503, 200, 200]
+    async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as fresh:
+        assert [await put(token, "another", fresh) for token in (36, 36, 37)] == [503, 200, 200]
 
 
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
