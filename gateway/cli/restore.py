@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -28,6 +29,7 @@ def restore(file: Path, force: bool, config: Path | None, assignments: tuple[str
     target = store_path(settings_of(config, assignments, as_json=as_json))
     try:
         restored = put_in_place(file, target, SystemClock().wall(), force=force)
+        _give_away(target)
     except DatabaseThere as error:
         remedy = "To replace it, say --force: it is kept beside, and what it knows is taken over"
         fail(f"{error}. {remedy}", REFUSED, as_json=as_json)
@@ -39,6 +41,17 @@ def restore(file: Path, force: bool, config: Path | None, assignments: tuple[str
         print_json(_document(restored, target))
         return
     _print(restored, target)
+
+
+def _give_away(target: Path) -> None:
+    """What root has put there is to be opened by the gateway's user, whose the directory is. He may have put links
+    there himself: they are not followed."""
+    if os.geteuid() != 0:
+        return
+    target = target.resolve()
+    owner = target.parent.stat()
+    for path in (target, target.with_name(target.name + ".lock")):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _document(restored: Restored, target: Path) -> dict[str, object]:

@@ -47,6 +47,27 @@ async def test_programs_are_told_why_nothing_is_restored(tmp_path: Path, backup:
     assert "cannot be written" in refused("restore", "--set", nowhere, str(backup))
 
 
+async def test_root_restores_for_who_owns_the_directory(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway with a user of its own could open neither the database nor its lock file else."""
+    given: list[tuple[str, int, int]] = []
+
+    def chown(path: Path, uid: int, gid: int, *, follow_symlinks: bool = True) -> None:
+        assert not follow_symlinks
+        given.append((path.name, uid, gid))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", chown)
+    place = tmp_path / "place"
+    place.mkdir()
+    result = command("restore", "--set", f"store.url=sqlite:{place}/gateway.db", str(backup))
+    assert result.exit_code == 0, result.output
+    owner = place.stat()
+    assert given == [(name, owner.st_uid, owner.st_gid) for name in ("gateway.db", "gateway.db.lock")]
+    assert {path.name for path in place.iterdir()} == {"gateway.db", "gateway.db.lock"}
+
+
 def test_programs_are_told_of_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
     """Exit status 2, and the fault as JSON, whichever command reads it."""
     (tmp_path / "backup.db").touch()
