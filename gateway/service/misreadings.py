@@ -16,6 +16,10 @@ from gateway.upstream.base import CapabilitySource, Upstream
 
 _OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
 """Beside a PutObject without bytes, what a folder takes as an object would."""
+_PAGES = frozenset({"status", "healthz", "readyz"})
+"""Buckets in whose place SeaweedFS 4.48 answers for its own health, to a GET or HEAD whatever its query. PUT: so that
+nobody makes one."""
+_OF_PAGES = frozenset({"GET", "HEAD", "PUT"})
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
 _BACKSLASH = "means a slash by its backslash, but not in a batch, where it would be said to be gone and still be there"
@@ -36,6 +40,8 @@ async def refuse_misread(
             f"The object store behind the gateway does not know {operation.name}, or has not been seen to: such stores "
             f"overlook ?{operation.subresource} and do a plain {operation.method} of the {operation.level} instead.",
         )
+    if head.bucket in _PAGES and operation.level is Level.BUCKET and operation.method in _OF_PAGES:
+        await _refuse_page(capabilities, head.bucket)
     if head.bucket is not None and head.key is not None:
         length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
         await refuse_misfiled(capabilities, operation, head.bucket, head.key, empty=length == "0")
@@ -83,6 +89,15 @@ async def _refuse_among_versions(
     kept = await versioning(upstream, bucket)
     if kept == "Suspended" or (kept and names_folder(object_key)):
         await _refuse(capabilities, bucket, _AMONG_VERSIONS)
+
+
+async def _refuse_page(capabilities: CapabilitySource, bucket: str) -> None:
+    if (await capabilities.of_bucket(bucket)).overlooks_settings:
+        raise Refused(
+            Reason.OPERATION_NOT_FENCED,
+            f"The object store behind the gateway answers for its own health at /{bucket}, where the bucket would be. "
+            "Choose another name.",
+        )
 
 
 async def _refuse_id(capabilities: CapabilitySource, bucket: str, text: str) -> None:

@@ -123,3 +123,16 @@ async def test_the_gateway_passes_no_line_feed(store_server: StoreServer) -> Non
             answer = await rig.ask(row.method, f"{target}?{query}", headers, body)
             assert answer.code == "InvalidArgument", row.name
     assert store_server.client.get_object(Bucket=name, Key=KEY)["Body"].read() == b"fenced"
+
+
+@pytest.mark.parametrize("name", ["status", "healthz", "readyz"])
+async def test_a_page_of_the_store_is_no_bucket(store_server: StoreServer, store: UpstreamClient, name: str) -> None:
+    """It answers for its own health where a bucket of that name would be listed: 200, and nothing in it."""
+    assert (await send(store, "HEAD", name, "", "", b""))[0] == 200
+    bucket = f"overlooked-{secrets.token_hex(6)}"
+    await send(store, "PUT", bucket, "", "", b"")
+    upstream = real(store_server)
+    async with running(upstream=upstream, capabilities=Prober(upstream, SystemClock())) as rig:
+        assert (await rig.ask("PUT", f"/{bucket}/{KEY}", [("x-fencing-token", "1")], b"")).status == 200
+        for method, target in (("PUT", name), ("HEAD", name), ("GET", name), ("GET", f"{name}?list-type=2")):
+            assert (await rig.ask(method, f"/{target}", [], b"" if method == "PUT" else None)).status == 501
