@@ -96,8 +96,8 @@ def _long_key(exchange: Exchange) -> bool:
 
 def _misread(exchange: Exchange) -> bool:
     if exchange.step.operation == "DeleteObjects" and exchange.through.status == 200:
-        listed = exchange.names_no_object and b"<Code>NotImplemented</Code>" in exchange.through.body
-        return listed and exchange.part()
+        misnamed = exchange.names_no_object or any("\\" in key for key in exchange.keys)
+        return misnamed and b"<Code>NotImplemented</Code>" in exchange.through.body and exchange.part()
     refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
     return refused and (ROWS[exchange.step.operation].overlooked or exchange.names_no_object) and exchange.agree()
 
