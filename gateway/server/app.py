@@ -219,7 +219,7 @@ class Gateway:
             self.readiness,
             parts.api_tokens,
             parts.rules,
-            self.uploads.open_of,
+            self.uploads.bindings.open_of,
             [
                 *buckets.calls(),
                 *leases.calls(),
@@ -239,7 +239,7 @@ class Gateway:
         """Take up the open uploads, and listen. Raises `StoreUnavailable`, `OSError`; then all is closed again."""
         parts = self._parts
         try:
-            keys = await self.uploads.start()
+            keys = await self.uploads.bindings.start()
             if not parts.store_start.clean and not parts.upstream_settled:
                 known = parts.store_start.bindings_known
                 self.fences.earlier_run.started_unclean(keys if known else None)
@@ -375,7 +375,7 @@ class Gateway:
             await self._control_listener.close()
         await self._progress.stop()
         await self.rebuilds.close()
-        await self.uploads.stop()
+        await self.uploads.bindings.stop()
         await self.writes.close()
         await self.completions.stop()
         await self.jobs.stop()

@@ -1,18 +1,10 @@
 """Multipart uploads (R6): an upload belongs to the key and token that created it, and to nobody else.
 
 Creation binds the upload id, durably, before the client learns it. Parts and Complete take key and token from the
-binding. When the floor rises past it, the upload is revoked, and aborted upstream once nothing of it can land any more.
+binding (`Bindings`).
 """
 
 from __future__ import annotations
-
-import asyncio
-from collections import Counter
-from contextlib import suppress
-from functools import partial
-from urllib.parse import quote
-
-import structlog
 
 from gateway.core.errors import FenceError, Malformed, Outcome, Reason, Refused
 from gateway.core.keys import FencingKey, Token, key_in_metadata
@@ -20,74 +12,27 @@ from gateway.core.write import Answer, ObjectState, Verdict, judge
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
-from gateway.service.earlier_run import Bound
+from gateway.service.bindings import Bindings
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
-from gateway.service.sending import deliver, look, request_of, result_of, send_at_hand, with_etag
+from gateway.service.sending import deliver, look, request_of, send_at_hand, send_staging, with_etag
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.values import Event, EventKind, Upload, UploadState
+from gateway.stores.values import Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, UpstreamLost, UpstreamNotReached, UpstreamRequest
-
-_log = structlog.get_logger(__name__)
-
-_Place = tuple[str, str, str]
-"""Bucket, object and upload id."""
-REVOKE_RETRY_S = 30.0
-FORGET_EVERY_S = 3600.0
 
 
 class Uploads:
-    """Bindings, and what happens under them."""
+    """What is done with them."""
 
     def __init__(self, writes: Writes, *, kept_s: float = 7 * 86400) -> None:
         self._writes = writes
         self._fences = writes.fences
         self._store = writes.fences.store
         self._upstream = writes.upstream
-        self._kept_s = kept_s
-        self._open: dict[str, set[_Place]] = {}
-        """The uploads of a key that are open or still to be aborted."""
-        self._wanted: set[str] = set()
-        self._earlier_copies: list[Upload] = []
-        """Copies that an earlier run had under way when it ended; forgotten when they can no longer land."""
-        self._under_way: Counter[_Place] = Counter()
-        """How many Completes of an upload may still land."""
-        self._over: dict[_Place, tuple[Upload, str | None]] = {}
-        """Uploads finished by a Complete, with its ETag, or thrown away, and the store has not been told: another
-        Complete may land."""
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> frozenset[Bound]:
-        """Read the open bindings, go on revoking; answers what they bind. Raises `StoreUnavailable`."""
-        after: tuple[str, str, str] | None = None
-        bound: set[Bound] = set()
-        while page := await self._store.open_uploads(after, 1000):
-            for upload in page:
-                if upload.state is not UploadState.COPYING:
-                    self._begun(upload)
-            self._earlier_copies += [upload for upload in page if upload.state is UploadState.COPYING]
-            bound.update((upload.fence_key, upload.bucket, upload.object_key) for upload in page)
-            last = page[-1]
-            after = last.bucket, last.object_key, last.upload_id
-        self._wanted = set(self._open)
-        self._wake.set()
-        self._fences.on_progress = self._overtaken
-        self._task = asyncio.create_task(self._revoke_for_ever())
-        return frozenset(bound)
-
-    def open_of(self, key: str) -> int:
-        """How many uploads of a key are open, or still to be aborted."""
-        return len(self._open.get(key, ()))
-
-    async def stop(self) -> None:
-        """End the revoking; what is left is taken up at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self.bindings = Bindings(writes.fences, writes.upstream, writes.clock, kept_s=kept_s)
 
     # --- the operations
 
@@ -104,20 +49,12 @@ class Uploads:
             if not upload_id:
                 raise unavailable("its answer to CreateMultipartUpload names no upload id")
             upload = Upload(upload_id, write.bucket, write.object_key, write.key, write.token, nonce)
-            # Noted before: whether it is bound is not known where the store fails, or the client goes away.
-            self._begun(upload)
             try:
-                await self._store.bind_upload(upload)
-            except StoreUnavailable as error:
-                if await self._abort(upload):
-                    self._ended(upload)
-                    self._over[_place(upload)] = upload, None  # it may have been bound all the same
-                    self._wake.set()
-                raise store_unavailable(error) from error
+                await self.bindings.bind(upload)
             finally:
                 if live.gate.overtaken(write.token):
                     # Since its admission: what raised the floor, or sealed it, could not see this upload.
-                    self._overtaken(write.key)
+                    self.bindings.overtaken(write.key)
             live.gate.refuse_overtaken(write.token)
             return result
 
@@ -158,8 +95,7 @@ class Uploads:
             request = request_of(write, payload_sha256=write.body.sha256 if write.body else EMPTY_SHA256)
             with self._passage(write, live, entry) as passage:
                 passage.commit()
-                self._under_way[_place(upload)] += 1
-                passage.on_settled = partial(self._settled, upload)
+                passage.on_settled = self.bindings.sent(upload)
                 entry.state = None
                 result: Result | None = None
                 etag = ""
@@ -184,22 +120,10 @@ class Uploads:
         if upload.state is UploadState.COMPLETED:
             return result  # too late; a repeated Complete is answered as before
         if result.answer is Answer.APPLIED or result.code == "NoSuchUpload":
-            await self._forget(upload)
-            if upload.state in (UploadState.OPEN, UploadState.REVOKED):
-                self._ended(upload)
+            await self.bindings.thrown_away(upload)
         if result.code == "NoSuchUpload" and upload.state in (UploadState.REVOKED, UploadState.ABORTED):
             return Result(204, [], b"")  # it has been thrown away: the gateway was there before
         return result
-
-    async def _forget(self, upload: Upload) -> None:
-        """Forget what has been thrown away; while a Complete of it may land, only noted. Raises `TryAgain`."""
-        if self._may_land(upload):
-            self._over.setdefault(_place(upload), (upload, None))
-            return
-        try:
-            await self._store.close_upload(upload)
-        except StoreUnavailable as error:
-            raise store_unavailable(error) from error
 
     # --- Complete's answers
 
@@ -233,38 +157,8 @@ class Uploads:
         return result
 
     async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
-        if self._over.get(_place(upload), (upload, None))[1] is None:
-            self._over[_place(upload)] = upload, etag
-            self._ended(upload)
-        await self._record_over()
+        await self.bindings.completed(upload, etag)
         return result
-
-    def _settled(self, upload: Upload) -> None:
-        """One Complete of the upload can land no more."""
-        place = _place(upload)
-        self._under_way[place] -= 1
-        if not self._under_way[place]:
-            del self._under_way[place]
-            self._wake.set()
-
-    def _may_land(self, upload: Upload) -> bool:
-        """Whether a Complete of the upload may still take effect, also one that an earlier run has sent."""
-        left_s = self._fences.earlier_run.object_settles_in_s(upload.bucket, upload.object_key)
-        return _place(upload) in self._under_way or left_s is not None
-
-    async def _record_over(self) -> None:
-        """Record what is over once nothing of it can land: until then its binding tells an unclean start to wait.
-        A store may let two Completes of one upload win (measured on SeaweedFS)."""
-        for place, (upload, etag) in list(self._over.items()):
-            if self._may_land(upload):
-                continue
-            # Where it fails, it is tried again later: the object is there, or gone, all the same.
-            with suppress(StoreUnavailable):
-                if etag is None:
-                    await self._store.close_upload(upload)
-                else:
-                    await self._store.complete_upload(upload, etag)
-                self._over.pop(place, None)
 
     async def _again(self, write: Write, upload: Upload) -> Result:
         """A repeated Complete answers success again while the floor is still its own."""
@@ -278,100 +172,10 @@ class Uploads:
             await write.body.read()
         return _success(upload, upload.etag or "", [])
 
-    # --- revocation
-
-    def _overtaken(self, key: FencingKey) -> None:
-        if key in self._open:
-            self._wanted.add(key)
-            self._wake.set()
-
-    async def _revoke_for_ever(self) -> None:
-        now = asyncio.get_running_loop().time
-        forget_at, copies_settle_at = now(), now() + self._fences.timing.settle_timeout_assembly_s
-        while True:
-            try:
-                async with asyncio.timeout(REVOKE_RETRY_S):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            wanted, self._wanted = self._wanted, set()
-            for key in wanted:
-                try:
-                    if not await self._revoke(FencingKey(key)):
-                        self._wanted.add(key)
-                except (FenceError, StoreUnavailable):
-                    self._wanted.add(key)
-                except Exception:  # whatever stands in one upload's way must not end the revoking of all others
-                    _log.exception("internal-error", fence_key=key)
-                    self._wanted.add(key)
-            forget = now() >= forget_at
-            if forget:
-                forget_at = now() + FORGET_EVERY_S
-            try:
-                await self._record_over()
-                await self._tidy(copies=now() >= copies_settle_at, bindings=forget)
-            except Exception:
-                _log.exception("internal-error")
-
-    async def _tidy(self, *, copies: bool, bindings: bool) -> None:
-        """Forget the marks of an earlier run's copies, and the bindings that have been kept for long."""
-        with suppress(StoreUnavailable):
-            while copies and self._earlier_copies:
-                await self._store.close_upload(self._earlier_copies[-1])
-                self._earlier_copies.pop()
-            if bindings:
-                await self._store.forget_uploads(self._writes.clock.wall() - self._kept_s)
-
-    async def _revoke(self, key: FencingKey) -> bool:
-        """Revoke what is below the key's floor, or sealed; True when nothing of it is left to abort."""
-        floor = (await self._fences.state(key)).floor
-        below = await self._fences.ended_below(key)
-        if below is None:
-            return False
-        done = True
-        for upload in await self._store.revoke_uploads(key, below):
-            if not await self._abort(upload):
-                done = False
-                continue
-            await self._store.mark_aborted(upload)
-            self._ended(upload)
-            self._store.record(
-                Event(key, EventKind.UPLOAD_REVOKED, upload.token, floor, f"{upload.bucket}/{upload.object_key}")
-            )
-        return done
-
-    async def _abort(self, upload: Upload) -> bool:
-        """Abort upstream; True when the upload is gone."""
-        query = "uploadId=" + quote(upload.upload_id, safe="")
-        request = UpstreamRequest("DELETE", upload.bucket, quote(upload.object_key, safe="/~"), query, (), EMPTY_SHA256)
-        try:
-            result = await self._staged(request)
-        except FenceError:
-            return False
-        return result.answer is Answer.APPLIED or result.status == 404
-
     # --- small parts
 
-    def _begun(self, upload: Upload) -> None:
-        self._open.setdefault(upload.fence_key, set()).add(_place(upload))
-
-    def _ended(self, upload: Upload) -> None:
-        places = self._open.get(upload.fence_key, set())
-        places.discard(_place(upload))
-        if not places:
-            self._open.pop(upload.fence_key, None)
-
     async def _staged(self, request: UpstreamRequest) -> Result:
-        """A request without a visible effect, its answer read whole. Raises `TryAgain` (UpstreamUnavailable)."""
-        try:
-            return await result_of(
-                await self._upstream.send(request, b"", self._fences.timing.commit_timeout_assembly_s)
-            )
-        except UpstreamNotReached as error:
-            raise unavailable(str(error)) from error
-        except UpstreamLost as error:
-            raise unavailable(str(error), Outcome.UNKNOWN) from error
+        return await send_staging(self._upstream, request, self._fences.timing.commit_timeout_assembly_s)
 
     def _passage(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Passage:
         return Passage(
@@ -406,10 +210,6 @@ def take_binding(write: Write, claimed: Claimed, upload: Upload) -> None:
             argument=("X-Fencing-Token", str(claimed.token)),
         )
     write.key, write.token, write.named = key, Token(upload.token), True
-
-
-def _place(upload: Upload) -> _Place:
-    return upload.bucket, upload.object_key, upload.upload_id
 
 
 def _success(upload: Upload, etag: str, headers: list[tuple[str, str]]) -> Result:

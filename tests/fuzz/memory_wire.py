@@ -163,7 +163,7 @@ class World:
                 virtual_host_suffixes=(HOST,),
             )
         )
-        await self.gateway.uploads.start()
+        await self.gateway.uploads.bindings.start()
         self.gateway._progress.start()
         self.listener = Listener(self._answer, self._answer_fault, self.limits)
         self.listener.start()

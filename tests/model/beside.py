@@ -217,7 +217,7 @@ class Beside:
 
     async def _cut(self) -> None:
         """The process is gone, and all that it was about."""
-        await self.service.uploads.stop()
+        await self.service.uploads.bindings.stop()
         await self.service.writes.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:

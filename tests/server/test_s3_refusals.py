@@ -415,7 +415,7 @@ async def test_an_abort_tells_no_floor(rig: Rig) -> None:
     simulation."""
     created = await rig.ask("POST", "/b/open/7/a?uploads", [("x-fencing-token", "5")], b"")
     upload_id = created.body.partition(b"<UploadId>")[2].partition(b"</UploadId>")[0].decode()
-    await rig.gateway.uploads.stop()  # nobody else aborts it
+    await rig.gateway.uploads.bindings.stop()  # nobody else aborts it
     await rig.put("open/7/b", b"new", 6)
     answer = await rig.ask("DELETE", f"/b/open/7/a?uploadId={upload_id}", [("x-fencing-token", "5")])
     assert answer.status == 204, answer.body

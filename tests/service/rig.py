@@ -247,7 +247,7 @@ async def rig(
         records=Records(store, upstream, FixedCapabilities(capabilities), clock, fenced_before=fenced_before),
     )
     uploads = Uploads(writes)
-    keys = await uploads.start()
+    keys = await uploads.bindings.start()
     if not start.clean:
         fences.earlier_run.started_unclean(keys if start.bindings_known else None)
     return Rig(upstream, store, fences, writes, uploads, Ruleset(rules or (rule(),)))

@@ -84,7 +84,7 @@ def test_an_upload_whose_binding_is_durable_although_the_store_failed_leaves_non
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
         assert await _overtaken(r) is (None if reached else UploadState.ABORTED)
         assert r.upstream.uploads == {}
-        assert r.uploads.open_of("j") == 0
+        assert r.uploads.bindings.open_of("j") == 0
 
     run(main())
 
@@ -103,9 +103,9 @@ def test_an_upload_that_could_not_be_bound_does_not_count_as_open_for_ever() -> 
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
         r.store.bind_upload = bind
         await asyncio.sleep(60)
-        assert r.uploads.open_of("j") == 0
+        assert r.uploads.bindings.open_of("j") == 0
         await r.create(33)
-        assert r.uploads.open_of("j") == 1
+        assert r.uploads.bindings.open_of("j") == 1
 
     run(main())
 
@@ -155,7 +155,7 @@ def test_a_fault_beside_the_revoking_does_not_end_it(call: str) -> None:
             raise RuntimeError("a fault")
 
         setattr(r.store, call, broken)
-        r.uploads._over["b", "o", "u"] = Upload("u", "b", "o", "j", 33, ""), "etag"
+        r.uploads.bindings._over["b", "o", "u"] = Upload("u", "b", "o", "j", 33, ""), "etag"
         with structlog.testing.capture_logs() as logs:
             await asyncio.sleep(3600)
             await r.create(33)
@@ -231,7 +231,7 @@ def test_two_completes_that_both_succeed_end_one_upload() -> None:
         assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
         look_on.set()
         assert (await first).status == 200
-        assert r.uploads.open_of("j") == 1
+        assert r.uploads.bindings.open_of("j") == 1
         await r.put(34, b"new")
         await asyncio.sleep(100)
         assert r.upstream.uploads == {}
@@ -345,11 +345,11 @@ def test_an_upload_aborted_while_its_complete_may_land_is_remembered_over_a_cras
         r.upstream.faults = [Fault.LOST_LATE]
         assert (await refusal(r.complete(upload_id, etag=etag))).reason is Reason.IN_DOUBT
         if crashed_before:
-            await r.uploads.stop()
+            await r.uploads.bindings.stop()
             await r.store.stop(clean=False)
             r = await rig(store=r.store, upstream=r.upstream)
         assert (await abort(r, upload_id)).status == 204
-        await r.uploads.stop()
+        await r.uploads.bindings.stop()
         await r.store.stop(clean=False)
         r = await rig(store=r.store, upstream=r.upstream, timing=Timing(handover_wait_s=1000))
         _, seconds = await elapsed(r.put(34, b"B"))

@@ -296,14 +296,14 @@ def test_open_uploads_are_counted_for_their_key() -> None:
         r = await rig()
         done, aborted = await r.create(33), await r.create(33)
         await r.create(33)
-        assert r.uploads.open_of("j") == 3
+        assert r.uploads.bindings.open_of("j") == 3
         etag = (await r.part(done, b"part")).header("etag") or ""
         await r.complete(done, etag=etag)
         write = r.write("DELETE", JOB, 0, None, query=f"?uploadId={aborted}")
         await r.uploads.abort(write, await r.uploads.bound(write, NOTHING_CLAIMED))
-        assert r.uploads.open_of("j") == 1
+        assert r.uploads.bindings.open_of("j") == 1
         await r.put(34, b"B")
         await asyncio.sleep(1)
-        assert r.uploads.open_of("j") == 0
+        assert r.uploads.bindings.open_of("j") == 0
 
     run(main())

@@ -206,7 +206,7 @@ class Gateway:
         await self.jobs.stop()
         await self.leases.stop()
         await self.rebuilds.close()
-        await self.rig.uploads.stop()
+        await self.rig.uploads.bindings.stop()
         await self.rig.writes.close()
 
     async def calm(self) -> None:

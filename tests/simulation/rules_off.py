@@ -15,6 +15,7 @@ from gateway.core.keys import UNLIMITED
 from gateway.core.write import Answer, Phase, Verdict
 from gateway.service import batches, conditions, heads, sending, uploads, writes
 from gateway.service.batches import Batches
+from gateway.service.bindings import Bindings
 from gateway.service.copies import CopyMarks
 from gateway.service.doubts import Doubts
 from gateway.service.earlier_run import EarlierRun
@@ -218,7 +219,7 @@ def completed_floor_runs_ahead(off: Off) -> None:
 
 def overtaken_uploads_stay(off: Off) -> None:
     """R6: what a dead worker has begun is never aborted."""
-    off.setattr(Uploads, "_overtaken", lambda self, key: None)
+    off.setattr(Bindings, "overtaken", lambda self, key: None)
 
 
 def repeated_completes_not_admitted(off: Off) -> None:

@@ -323,7 +323,7 @@ class Simulation:
         for (_, name), entry in rig.writes.objects._entries.items():
             if not entry.idle or entry.owning.locked():
                 yield f"the object {name} has {entry.pins} pins, or is locked"
-        if rig.uploads._under_way or rig.uploads._over:
+        if rig.uploads.bindings._under_way or rig.uploads.bindings._over:
             yield "Completes are under way, or not recorded"
         if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences.gates._loading:
             yield "something is still looked for"
