@@ -306,10 +306,16 @@ def _may_give(rule: Rule, key: FencingKey) -> bool:
     return rule.key_template is not None and keys_of(rule).fullmatch(key) is not None
 
 
+@lru_cache(maxsize=1024)
+def _format_of(template: str) -> str:
+    """A rule's template as Python's `%` fills it."""
+    return PLACEHOLDER.sub(lambda p: f"%({p[1]})s" if p[1] else p[0], template.replace("%", "%%"))
+
+
 def _render(template: str | None, found: re.Match[str], object_key: str) -> FencingKey | None:
     if template is None:
         return None
-    key = PLACEHOLDER.sub(lambda p: found[p[1]] if p[1] else p[0], template)
+    key = _format_of(template) % found.groupdict()
     if fault := key_fault(key):
         raise Malformed(
             Reason.KEY_INVALID,

@@ -6,6 +6,7 @@ Source of codes and status: the S3 API reference, "Error responses"; of the fenc
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from gateway.core.errors import FenceError, Reason
@@ -112,11 +113,17 @@ def to_xml(error: S3Error, *, resource: str, request_id: str, host_id: str) -> b
     texts = {"Message": error.message, **error.elements, "Resource": resource}
     if not _is_plain("".join(texts.values())):
         texts = {name: xml_text(text) for name, text in texts.items()}
-    told = "".join([f"<{name}>{text}</{name}>" for name, text in texts.items()])
+    told = _elements(tuple(texts)) % tuple(texts.values())
     return (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{error.code}</Code>{told}'
         f"<RequestId>{request_id}</RequestId><HostId>{host_id}</HostId></Error>"
     ).encode()
+
+
+@lru_cache(maxsize=256)
+def _elements(names: tuple[str, ...]) -> str:
+    """Elements of these names, to be filled."""
+    return "".join([f"<{name}>%s</{name}>" for name in names])
 
 
 def xml_text(value: str) -> str:

@@ -43,10 +43,10 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
     """What the head says to the fence. `signed` holds the signed headers' names; None where the client need not sign
     these (`require_signed_token = false`). Raises `Malformed`: TokenInvalid, KeyInvalid, NotSigned."""
     spoken = _spoken(headers.names)
-    if not spoken:
+    if spoken.nothing:
         return NOTHING_CLAIMED
     refuse_reserved(headers)
-    for name in spoken:
+    for name in spoken.tokens + spoken.keys:
         if signed is not None and name not in signed:
             raise Malformed(
                 Reason.NOT_SIGNED,
@@ -54,46 +54,55 @@ def claimed(headers: Headers, signed: frozenset[str] | None) -> Claimed:
                 "this client with require_signed_token = false.",
                 argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
             )
-    token = _only(headers, [name for name in spoken if name in TOKEN_HEADERS], Reason.TOKEN_INVALID)
-    key = _only(headers, [name for name in spoken if name in KEY_HEADERS], Reason.KEY_INVALID)
+    token, key = _only(headers, spoken.tokens), _only(headers, spoken.keys)
     return Claimed(
-        None if token is None else parse_token(token[1], token[0]),
-        None if key is None else parse_key(key[1], key[0]),
+        None if token is None else parse_token(headers.first[token], token),
+        None if key is None else parse_key(headers.first[key], key),
     )
 
 
 def refuse_reserved(headers: Headers) -> None:
     """Raises `Malformed` (KeyInvalid) for user metadata whose names the gateway keeps for itself, also where no fence
     is enforced: passed, it would forge a fence; left out, it would be lost in silence."""
-    for name in _spoken(headers.names):
-        if name not in SPOKEN:
-            raise Malformed(
-                Reason.KEY_INVALID,
-                f"User metadata that begins with {META!r} belongs to the gateway; only {META_TOKEN} and {META_KEY} "
-                "may be sent. Choose another name.",
-                argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
-            )
+    for name in _spoken(headers.names).reserved:
+        raise Malformed(
+            Reason.KEY_INVALID,
+            f"User metadata that begins with {META!r} belongs to the gateway; only {META_TOKEN} and {META_KEY} "
+            "may be sent. Choose another name.",
+            argument=(name, (headers.get(name) or "")[:_SHOWN_CHARACTERS]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """Those of a request's fields that speak to the fence, as often as they stand there."""
+
+    tokens: tuple[str, ...]
+    keys: tuple[str, ...]
+    reserved: tuple[str, ...]
+    """Which only the gateway may say."""
+    nothing: bool
 
 
 @lru_cache(maxsize=256)
-def _spoken(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a request's fields that speak to the fence, as often as they stand there. An underscore in metadata is a
-    hyphen to some stores."""
-    return tuple(name for name in names if name in SPOKEN or name.replace("_", "-").startswith(META))
+def _spoken(names: tuple[str, ...]) -> _Spoken:
+    tokens = tuple(name for name in names if name in TOKEN_HEADERS)
+    keys = tuple(name for name in names if name in KEY_HEADERS)
+    # An underscore in metadata is a hyphen to some stores.
+    reserved = tuple(n for n in names if n not in SPOKEN and n.replace("_", "-").startswith(META))
+    return _Spoken(tokens, keys, reserved, not (tokens or keys or reserved))
 
 
-def _only(headers: Headers, names: list[str], reason: Reason) -> tuple[str, str] | None:
-    """The one field that speaks, over all its equal names."""
-    if not names:
-        return None
+def _only(headers: Headers, names: tuple[str, ...]) -> str | None:
+    """The one field that speaks, of all that say the same. Raises `Malformed` where there are more."""
     if len(names) > 1:
         second = [pair for pair in headers.pairs if pair[0] in names][1]
         raise Malformed(
-            reason,
+            Reason.TOKEN_INVALID if names[0] in TOKEN_HEADERS else Reason.KEY_INVALID,
             f"The request names it more than once ({', '.join(names)}). Send it in one header, once.",
             argument=(second[0], second[1][:_SHOWN_CHARACTERS]),
         )
-    return names[0], headers.first[names[0]]
+    return names[0] if names else None
 
 
 def object_metadata(key: FencingKey, token: Token, nonce: str) -> tuple[tuple[str, str], ...]:

@@ -135,12 +135,13 @@ class Call(Answers):
         head, claim = self.head, self.caller.claim
         if self.body is not None:
             return self.body
+        document = operation.body is Body.DOCUMENT
         has_body = "content-length" in head.headers or "transfer-encoding" in head.headers
-        if not has_body and operation.body is Body.DOCUMENT:
+        if not has_body and document:
             return None
         of_object = operation.name == "CompleteMultipartUpload"
         spec = payload_spec(head.headers, claim.payload if claim else UNSIGNED_PAYLOAD, object_checksums=of_object)
-        if operation.body is Body.DOCUMENT and spec.length > operation.max_body_bytes:
+        if document and spec.length > operation.max_body_bytes:
             raise S3Error(
                 "MaxMessageLengthExceeded",
                 "Your request was too big.",
@@ -152,7 +153,7 @@ class Call(Answers):
             spec,
             self._chunk_signer() if spec.mode.signed_chunks else None,
             self.services.progress,
-            document=operation.body is Body.DOCUMENT,
+            document=document,
         )
         return self.body
 

@@ -137,7 +137,7 @@ class Clients:
             raise S3Error("AccessDenied", "Access Denied. The gateway serves only requests that are signed.")
         if not _allowed(client.operations, operation.name):
             raise S3Error("AccessDenied", f"Access Denied. This client may not call {operation.name}.")
-        if operation.level is Level.SERVICE and "*" not in client.buckets:
+        if "*" not in client.buckets and operation.level is Level.SERVICE:
             raise S3Error("AccessDenied", "Access Denied. This client may not use all buckets, and so not list them.")
         for bucket in buckets:
             if not _allowed(client.buckets, bucket):
