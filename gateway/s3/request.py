@@ -83,11 +83,13 @@ def _names_and_values(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ..
     fields = tuple(zip(*raw, strict=True))
     if not fields:
         return (), []
-    names, values = map(b"\n".join, fields)
-    if b" \n" in values or b"\t\n" in values or values.endswith((b" ", b"\t")):
-        values = b"\n".join([value.rstrip(b" \t") for value in fields[1]])
+    names, lines = map(b"\n".join, fields)
     named = _names if len(names) <= MAX_KEPT_BYTES else _names.__wrapped__
-    return named(names), values.decode("utf-8", "surrogateescape").split("\n")
+    text = lines.decode("utf-8", "surrogateescape")
+    values = text.split("\n")
+    if " \n" in text or "\t\n" in text or text.endswith((" ", "\t")):
+        values = [value.rstrip(" \t") for value in values]
+    return named(names), values
 
 
 @dataclass(slots=True)
