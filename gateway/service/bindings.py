@@ -21,7 +21,7 @@ from gateway.core.write import Answer
 from gateway.service.earlier_run import Bound
 from gateway.service.fences import Fences
 from gateway.service.refusals import store_unavailable
-from gateway.service.sending import send_staging
+from gateway.service.sending import send_bodiless
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Event, EventKind, Upload, UploadState
 from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
@@ -217,7 +217,7 @@ class Bindings:
         query = "uploadId=" + quote(upload.upload_id, safe="")
         request = UpstreamRequest("DELETE", upload.bucket, quote(upload.object_key, safe="/~"), query, (), EMPTY_SHA256)
         try:
-            result = await send_staging(self._upstream, request, self._fences.timing.commit_timeout_assembly_s)
+            result = await send_bodiless(self._upstream, request, self._fences.timing.commit_timeout_assembly_s)
         except FenceError:
             return False
         return result.answer is Answer.APPLIED or result.status == 404

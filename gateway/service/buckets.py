@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from urllib.parse import quote, unquote
 
-from gateway.core.errors import Outcome, Reason, Refused
+from gateway.core.errors import Reason, Refused
 from gateway.core.names import RECORD_KEY, names_record
 from gateway.core.write import Answer
 from gateway.s3.errors import S3Error
@@ -14,11 +14,11 @@ from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.listings import holds_more, record_versions
 from gateway.service.record import NoBucket, Seen
-from gateway.service.refusals import bucket_moves, unavailable
-from gateway.service.sending import result_of
+from gateway.service.refusals import bucket_moves
+from gateway.service.sending import send_bodiless
 from gateway.service.values import Result
 from gateway.service.writes import Writes
-from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamLost, UpstreamNotReached, UpstreamRequest
+from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 
 
 def refuse_record(operation: Operation, head: RequestHead) -> None:
@@ -64,8 +64,8 @@ async def _delete_bucket(writes: Writes, bucket: str, request: UpstreamRequest) 
     result: Result | None = None
     try:
         for one in deletes:
-            await _send(upstream, one, timeout_s)
-        result = await _send(upstream, request, timeout_s)
+            await send_bodiless(upstream, one, timeout_s)
+        result = await send_bodiless(upstream, request, timeout_s)
     finally:
         gone = result is not None and (result.answer is Answer.APPLIED or result.code == "NoSuchBucket")
         if gone:
@@ -82,12 +82,3 @@ async def _deletes_of_record(upstream: Upstream, bucket: str, seen: Seen | None)
         return []
     queries = [f"versionId={quote(version, safe='')}" for version in versions] or [""]
     return [UpstreamRequest("DELETE", bucket, RECORD_KEY, query, (), EMPTY_SHA256) for query in queries]
-
-
-async def _send(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
-    try:
-        return await result_of(await upstream.send(request, b"", timeout_s))
-    except UpstreamNotReached as error:
-        raise unavailable(str(error)) from error
-    except UpstreamLost as error:
-        raise unavailable(str(error), Outcome.UNKNOWN) from error

@@ -81,8 +81,8 @@ async def send_at_hand(upstream: Upstream, request: UpstreamRequest, data: bytes
     return await result_of(await upstream.send(request, data, timeout_s))
 
 
-async def send_staging(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
-    """Send a request without a body and without a visible effect. Raises `TryAgain` (UpstreamUnavailable)."""
+async def send_bodiless(upstream: Upstream, request: UpstreamRequest, timeout_s: float) -> Result:
+    """Send a request without a body that no gate has to settle. Raises `TryAgain` (UpstreamUnavailable)."""
     try:
         return await result_of(await upstream.send(request, b"", timeout_s))
     except UpstreamNotReached as error:

@@ -16,7 +16,7 @@ from gateway.service.bindings import Bindings
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage
 from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
-from gateway.service.sending import deliver, look, request_of, send_at_hand, send_staging, with_etag
+from gateway.service.sending import deliver, look, request_of, send_at_hand, send_bodiless, with_etag
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
 from gateway.stores.base import StoreUnavailable
@@ -175,7 +175,7 @@ class Uploads:
     # --- small parts
 
     async def _staged(self, request: UpstreamRequest) -> Result:
-        return await send_staging(self._upstream, request, self._fences.timing.commit_timeout_assembly_s)
+        return await send_bodiless(self._upstream, request, self._fences.timing.commit_timeout_assembly_s)
 
     def _passage(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Passage:
         return Passage(
