@@ -195,6 +195,7 @@ def test_no_rule() -> None:
         ("{a}", "{b}/y", "{b}"),
         ("{a}", "\\1/y", "\\1"),
         ("{a}", "é%41/y", "é%41"),
+        ("%(x)s{a}100%", "7/x", "%(x)s7100%"),
     ],
 )
 def test_templates(key: str, object_key: str, expected: str) -> None:

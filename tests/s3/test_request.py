@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.s3.errors import S3Error
-from gateway.s3.request import Headers, RequestHead, decoded, parse_head, parse_query
+from gateway.s3.request import MAX_KEPT_BYTES, Headers, RequestHead, _names, decoded, parse_head, parse_query
 
 SUFFIXES = ("s3.example.com", "fence.test")
 
@@ -241,3 +241,11 @@ def test_no_headers_and_fields_with_line_feeds() -> None:
     for raw in ([(b"a", b"1\nb: 2")], [(b"a\nb", b"1")]):
         with pytest.raises(ValueError):
             Headers.of_raw(raw)
+
+
+def test_long_lists_of_names_are_not_kept() -> None:
+    """Before any proof nobody can fill the memory with names; they are read all the same."""
+    long = b"X-" + b"n" * MAX_KEPT_BYTES
+    kept = _names.cache_info().currsize
+    assert Headers.of_raw([(long, b"1")]).pairs == ((long.decode().lower(), "1"),)
+    assert _names.cache_info().currsize == kept
