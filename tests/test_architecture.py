@@ -25,8 +25,8 @@ FORBIDDEN_NAMES = (
 
 # What stands outside the clock all the same, and why it decides nothing that a test would want to hold.
 ALLOWED = {
-    ("cli/demo_incident.py", "asyncio.sleep"): "pauses between looks at what is still to be announced",
-    ("cli/demo_receiver.py", "secrets.token_bytes"): "makes a webhook's secret, for one demonstration",
+    ("cli/demonstration/incident.py", "asyncio.sleep"): "pauses between looks at what is still to be announced",
+    ("cli/demonstration/receiver.py", "secrets.token_bytes"): "makes a webhook's secret, for one demonstration",
     ("cli/guard.py", "time.CLOCK_BOOTTIME"): "a script that imports nothing, on the clock of the lease's holder",
     ("cli/guard.py", "time.clock_gettime"): "the same",
     ("cli/guard.py", "time.monotonic"): "the same, where there is no such clock",

@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 
 from gateway.cli.control_client import Refused, Unreachable
-from gateway.cli.demo_gateway import DemoGateway, start_gateway
-from gateway.cli.demo_incident import WITH, WITHOUT, play_with_gateway, play_without_gateway
-from gateway.cli.demo_processes import DemoFault, Endpoint
-from gateway.cli.demo_receiver import Receiver
-from gateway.cli.demo_verdict import WithGateway, WithoutGateway
+from gateway.cli.demonstration.gateway import DemoGateway, start_gateway
+from gateway.cli.demonstration.incident import WITH, WITHOUT, play_with_gateway, play_without_gateway
+from gateway.cli.demonstration.processes import DemoFault, Endpoint
+from gateway.cli.demonstration.receiver import Receiver
+from gateway.cli.demonstration.verdict import WithGateway, WithoutGateway
 from gateway.cli.settings import REFUSED, UNREACHABLE, fail
 from gateway.cli.show import print_json
 from gateway.clock import SystemClock

@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from gateway.cli import demo_incident
 from gateway.cli.demo import Timeline
-from gateway.cli.demo_gateway import DemoGateway
-from gateway.cli.demo_processes import Endpoint
-from gateway.cli.demo_task import SIZE_BYTES
+from gateway.cli.demonstration import incident
+from gateway.cli.demonstration.gateway import DemoGateway
+from gateway.cli.demonstration.processes import Endpoint
+from gateway.cli.demonstration.task import SIZE_BYTES
 from gateway.s3.sigv4 import Credentials
 from tests.docs.pages import PAGES, ROOT, blocks, name_of
 
@@ -54,13 +54,13 @@ async def tell(monkeypatch: pytest.MonkeyPatch, timeline: Timeline) -> None:
     control = Mock(ask=Mock(return_value=record), webhooks=Mock(return_value=[{"waiting": 0}]))
     whose = AsyncMock(side_effect=[None, "B", "A"])
     for name, stand_in in (("workers", crew), ("_make_bucket", AsyncMock()), ("_whose", whose)):
-        monkeypatch.setattr(demo_incident, name, stand_in)
-    monkeypatch.setattr(demo_incident, "ControlClient", lambda *_: nullcontext(control))
+        monkeypatch.setattr(incident, name, stand_in)
+    monkeypatch.setattr(incident, "ControlClient", lambda *_: nullcontext(control))
     endpoint = Endpoint("http://127.0.0.1:1", Credentials("a", "s"), "renders")
     gateway = DemoGateway(endpoint, "http://127.0.0.1:1")
-    outcome = await demo_incident.play_with_gateway(gateway, receiver, timeline.begin, timeline.tell)
+    outcome = await incident.play_with_gateway(gateway, receiver, timeline.begin, timeline.tell)
     assert outcome.faults() == []
-    assert (await demo_incident.play_without_gateway(endpoint, timeline.begin, timeline.tell)).faults() == []
+    assert (await incident.play_without_gateway(endpoint, timeline.begin, timeline.tell)).faults() == []
 
 
 @asynccontextmanager

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.demo import Timeline, run
-from gateway.cli.demo_gateway import CONFIGURATION, serving, start_gateway
-from gateway.cli.demo_processes import DemoFault, Endpoint
-from gateway.cli.demo_receiver import Receiver
+from gateway.cli.demonstration.gateway import CONFIGURATION, serving, start_gateway
+from gateway.cli.demonstration.processes import DemoFault, Endpoint
+from gateway.cli.demonstration.receiver import Receiver
 from gateway.s3.sigv4 import Credentials
 from tests.gateway_process import BOUND_S, command, environment
 

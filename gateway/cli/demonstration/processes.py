@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-from gateway.cli.demo_task import Task, line_of
+from gateway.cli.demonstration.task import Task, line_of
 from gateway.s3.sigv4 import Credentials
 from gateway.upstream import tied_exec
 
@@ -71,7 +71,7 @@ async def workers(*names: str) -> AsyncIterator[list[WorkerProcess]]:
 
 @asynccontextmanager
 async def _worker(name: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = ("-m", "gateway.cli.demo_worker", name)
+    command = ("-m", "gateway.cli.demonstration.worker", name)
     async with tied_process(*command, environ={}, stdin=asyncio.subprocess.PIPE) as process:
         yield process
 

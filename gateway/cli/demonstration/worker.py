@@ -1,4 +1,4 @@
-"""One worker of the demonstration, a process of its own: `python -m gateway.cli.demo_worker NAME`.
+"""One worker of the demonstration, a process of its own: `python -m gateway.cli.demonstration.worker NAME`.
 
 It says that it is ready, and begins once it has read its task, a line of JSON, from standard input. What happens to it
 is a line of JSON on standard output. A task with `pauses` is held when half of the body has been sent, until another
@@ -16,7 +16,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from gateway.cli.demo_task import SIZE_BYTES, Task, content, parsed
+from gateway.cli.demonstration.task import SIZE_BYTES, Task, content, parsed
 from gateway.client import LeaseLost, Refused, SyncGatewayClient, SyncJob
 
 TIMEOUT_S = 30

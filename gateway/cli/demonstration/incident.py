@@ -1,6 +1,6 @@
 """The incident, twice: a worker is frozen in the middle of its upload, another takes over, the first one wakes up.
 
-Playing tells each step and answers what has come of it; whether that is what the story tells, `demo_verdict` judges.
+Playing tells each step and answers what has come of it; whether that is what the story tells, `verdict.py` judges.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from gateway.cli.control_client import ControlClient
-from gateway.cli.demo_gateway import QUEUE, DemoGateway
-from gateway.cli.demo_processes import DemoFault, Endpoint, WorkerProcess, workers
-from gateway.cli.demo_receiver import Receiver
-from gateway.cli.demo_task import SIZE_BYTES, Task, content
-from gateway.cli.demo_verdict import Answer, WithGateway, WithoutGateway
+from gateway.cli.demonstration.gateway import QUEUE, DemoGateway
+from gateway.cli.demonstration.processes import DemoFault, Endpoint, WorkerProcess, workers
+from gateway.cli.demonstration.receiver import Receiver
+from gateway.cli.demonstration.task import SIZE_BYTES, Task, content
+from gateway.cli.demonstration.verdict import Answer, WithGateway, WithoutGateway
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.credentials import StaticCredentials

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.cli.demo_processes import DemoFault, Endpoint, tied_process
-from gateway.cli.demo_receiver import Receiver
+from gateway.cli.demonstration.processes import DemoFault, Endpoint, tied_process
+from gateway.cli.demonstration.receiver import Receiver
 from gateway.credentials_file import CREDENTIALS_FILE, ready_made_credentials
 
 BUCKET, QUEUE = "renders", "renders"

@@ -1,0 +1,1 @@
+"""What `fencing-gateway demo` plays, and with what. Nothing is imported here: a worker is to start quickly."""
