@@ -11,10 +11,9 @@ import click
 import orjson
 
 from gateway.cli.control_client import ControlClient, control_command
-from gateway.cli.fence import TokenType
+from gateway.cli.options import TokenType
+from gateway.cli.program.environment import KEY_VARIABLE, TOKEN_VARIABLE
 
-KEY_VARIABLE = "FENCING_KEY"
-TOKEN_VARIABLE = "FENCING_TOKEN"  # noqa: S105 - the name of one
 T = TypeVar("T")
 
 

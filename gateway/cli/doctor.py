@@ -16,7 +16,8 @@ import uvloop
 
 from gateway.cli.guarantees import Guarantee, Holds, Standing, guarantees, unfenced, unmet
 from gateway.cli.lent_bucket import LentBucket
-from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, Seconds, config_options, fail, settings_of
+from gateway.cli.options import Seconds
+from gateway.cli.settings import REFUSED, UNREACHABLE, USAGE, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json
 from gateway.cli.table import print_table
 from gateway.clock import SystemClock

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import click
 
 from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, configured_client, control_options
-from gateway.cli.fence import floor_facts
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable, tell
+from gateway.cli.show_fence import floor_facts
 from gateway.config.settings import RuleSettings, Settings
 from gateway.config.source import FILE_VARIABLE
 from gateway.core.errors import Malformed

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
-from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
 from gateway.cli.job_work import work
-from gateway.cli.lease import LONGEST_WAIT, caller, repeat_option
-from gateway.cli.run import NoResult, check_outputs, json_or_text, result_of
-from gateway.cli.settings import Seconds, fail
+from gateway.cli.options import LONGEST_WAIT, Seconds, TokenType, caller, repeat_option
+from gateway.cli.result import NoResult, check_outputs, json_or_text, result_of
+from gateway.cli.settings import fail
 from gateway.cli.show import json_line, moment, print_facts, print_json, printable
 from gateway.cli.table import print_table
 from gateway.client.calls import job_path, output_of, queue_path

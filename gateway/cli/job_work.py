@@ -16,18 +16,14 @@ from contextlib import suppress
 import click
 
 from gateway.cli.control_client import ControlClient, connected
-from gateway.cli.run import (
-    GRACE_OF_TERM,
-    environment_of,
-    guard_with,
-    judge,
-    require_process_groups,
-    worker_options,
-)
-from gateway.cli.settings import REFUSED, Seconds, fail
+from gateway.cli.options import Seconds
+from gateway.cli.program.environment import environment_of
+from gateway.cli.program.leased import GRACE_OF_TERM, guard_with, judge
+from gateway.cli.program.options import require_process_groups, worker_options
+from gateway.cli.program.supervise import status_of
+from gateway.cli.program.ward import Ward
+from gateway.cli.settings import REFUSED, fail
 from gateway.cli.show import json_line, printable, tell
-from gateway.cli.supervise import status_of
-from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncJob
 from gateway.client.engine import Engine
 from gateway.client.errors import GatewayError, Unreachable

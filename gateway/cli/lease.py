@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-from collections.abc import Callable
-
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
-from gateway.cli.fence import TokenType
 from gateway.cli.group import Group
-from gateway.cli.settings import Seconds
+from gateway.cli.options import LONGEST_WAIT, Seconds, TokenType, caller, repeat_option
 from gateway.cli.show import moment, print_facts, print_json
 from gateway.cli.table import print_table
 from gateway.client.calls import lease_path
 from gateway.clock import SystemClock
 from gateway.core.keys import token_in_json
-
-LONGEST_WAIT = "Seconds to wait, at most what the gateway allows ([lease] max_wait_s)."
-
-
-def caller() -> str:
-    """The holder that others are told of: the process that runs the command, and goes on when that has ended."""
-    return f"{socket.gethostname()}:{os.getppid()}"
-
-
-class RepeatKey(click.ParamType[str]):
-    """What the header `Idempotency-Key` can hold (docs/api.md). An empty one is a script's fault: it would repeat
-    nothing."""
-
-    name = "text"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"[!-~]{1,255}", value):
-            self.fail("1 to 255 visible characters of ASCII are wanted", param, ctx)
-        return value
-
-
-def repeat_option(told: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`--idempotency-key`, as `idempotency_key`, for what must not be done twice."""
-    return click.option("--idempotency-key", type=RepeatKey(), help=f"Repeated with the same one, {told}")
 
 
 @click.group(cls=Group)

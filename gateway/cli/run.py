@@ -2,76 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from types import FrameType
 
 import click
-import orjson
 
 from gateway.cli.control_client import ControlClient, connected
-from gateway.cli.credentials import KEY_VARIABLE, TOKEN_VARIABLE
-from gateway.cli.settings import REFUSED, UNREACHABLE, Seconds, fail
+from gateway.cli.options import Seconds
+from gateway.cli.program.environment import environment_of
+from gateway.cli.program.leased import GRACE_OF_TERM, guarded
+from gateway.cli.program.options import require_process_groups, worker_options
+from gateway.cli.program.terminal import Terminal
+from gateway.cli.result import NoResult, check_outputs, result_of
+from gateway.cli.settings import REFUSED, UNREACHABLE, fail
 from gateway.cli.show import printable, tell
-from gateway.cli.supervise import awaiting, follow
-from gateway.cli.terminal import Terminal
-from gateway.cli.ward import Ward
 from gateway.client.blocking import SyncLease
-from gateway.client.calls import output_of
-from gateway.client.engine import PATIENCE_S
 from gateway.client.errors import Refused, Unreachable
-from gateway.client.guarded import Guarded
-from gateway.core.job import MAX_RESULT_BYTES
 
-OUTPUT_VARIABLE = "FENCING_OUTPUT"
-DEFAULT_REGION = "us-east-1"
-ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
-"""Of AWS's SDKs and tools; the last one is s5cmd's."""
-GRACE_OF_TERM = 0.25
-"""A grace that is longer than this part of the lease would end the command between two heartbeats."""
 TELL_AFTER_S = 2.0
 """Who waits for longer is told for what."""
-
-_TAKEN_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
-"""With one of these set, some SDK would use other credentials, or another endpoint, than it is given."""
-
-
-def worker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--holder`, `--patience`, `--grace` and `--endpoint`, for commands that work under leases."""
-    for option in (
-        click.option(
-            "--endpoint",
-            envvar=ENDPOINT_VARIABLES,
-            show_envvar=True,
-            help="The S3 endpoint for the command's environment, if not the one that the gateway names.",
-        ),
-        click.option(
-            "--grace",
-            "grace_s",
-            type=Seconds(min=0),
-            default=5.0,
-            show_default=True,
-            help="Seconds between SIGTERM and SIGKILL; at most a quarter of the lease.",
-        ),
-        click.option(
-            "--patience",
-            "patience_s",
-            type=Seconds(min=0),
-            default=PATIENCE_S,
-            show_default=True,
-            help="Seconds to go on trying where no gateway answers, or one that restarts.",
-        ),
-        click.option("--holder", help="Who others are told holds the lease; by default this host and process."),
-    ):
-        command = option(command)
-    return command
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -173,112 +129,6 @@ def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> 
         fail(printable(str(refused)), REFUSED)
     except Unreachable as error:
         fail(printable(f"{error}. The command has run; whether its job is completed is not known"), UNREACHABLE)
-
-
-def require_process_groups() -> None:
-    """An exit with status 2 where there are none."""
-    if os.name != "posix":
-        fail("this command needs the process groups of POSIX")
-
-
-def guarded(
-    command: Sequence[str], environ: Mapping[str, str], lease: SyncLease, grace_s: float, terminal: Terminal | None
-) -> int:
-    """Run it, on our own terminal if we have one; its exit status. Raises `LeaseLost` if it was ended for that."""
-    with awaiting() as mask:
-        ward = Ward(
-            command,
-            environ,
-            lease.deadline,
-            grace_s,
-            terminal=terminal.descriptor if terminal is not None and terminal.is_ours else -1,
-            mask=sorted(mask),
-        )
-        guard_with(ward, lease)
-        status = follow(ward, terminal)
-    judge(ward, lease)
-    return status
-
-
-def guard_with(ward: Ward, lease: Guarded) -> None:
-    """Tie the program to the lease."""
-    lease.on_renewed(ward.keep_until)
-    ward.keep_until(lease.deadline)
-    lease.on_lost(lambda _: ward.stop())
-
-
-def judge(ward: Ward, lease: Guarded, *, told_to_end: bool = False) -> bool:
-    """The program has ended; whether its guard has ended it, told to by us. Raises `LeaseLost` if that was for its
-    lease, or should have been."""
-    ended_by_guard = ward.finish()
-    lease.check()
-    if ended_by_guard and not told_to_end:
-        raise lease.run_out()
-    return ended_by_guard
-
-
-def environment_of(
-    lease: Guarded, gateway: Mapping[str, str], endpoint: str | None, base: Mapping[str, str]
-) -> dict[str, str]:
-    """What the program finds in its environment; `gateway` is how it finds that."""
-    environ = {name: value for name, value in base.items() if name not in _TAKEN_OUT}
-    environ |= {**gateway, KEY_VARIABLE: lease.key, TOKEN_VARIABLE: str(lease.token)}
-    if lease.output is not None:
-        environ[OUTPUT_VARIABLE] = lease.output
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
-    environ |= {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
-    pair = lease.credentials
-    if endpoint := endpoint or (pair.endpoint_url if pair else None):
-        environ |= dict.fromkeys(ENDPOINT_VARIABLES, endpoint)
-    if pair is not None:
-        environ |= {
-            "AWS_ACCESS_KEY_ID": pair.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": pair.secret_access_key,
-            "AWS_SESSION_TOKEN": pair.session_token,
-        }
-    return environ
-
-
-def check_outputs(outputs: Sequence[str]) -> None:
-    """An exit with status 2 where one is no object."""
-    for name in outputs:
-        try:
-            output_of(name)
-        except ValueError as error:
-            fail(printable(f"--output: {error}"))
-
-
-class NoResult(Exception):
-    """The file has none to be told; the message says why."""
-
-
-def result_of(file: Path | None) -> object:
-    """The result in a file, as `json_or_text`. Raises `NoResult`."""
-    if file is None:
-        return None
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise NoResult(f"--result {file} cannot be read: {error.strerror}") from error
-    if len(data) > MAX_RESULT_BYTES:
-        raise NoResult(f"--result {file} is larger than {MAX_RESULT_BYTES} bytes")
-    return json_or_text(data.decode("utf-8", "replace"))
-
-
-def json_or_text(text: str) -> orjson.Fragment | str:
-    """JSON, to be sent as it was written; else the text."""
-    try:
-        json.loads(text, parse_constant=_none_such, parse_int=str)  # of whatever length
-    except ValueError:
-        return text
-    except RecursionError:
-        pass  # JSON, too deep for this parser: for the gateway to judge
-    return orjson.Fragment(text)
-
-
-def _none_such(name: str) -> None:
-    """What Python takes for a number and JSON does not."""
-    raise ValueError(name)
 
 
 def _leave(signum: int, _: FrameType | None) -> None:

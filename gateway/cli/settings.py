@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable
@@ -38,16 +37,6 @@ def config_options(command: _Command) -> _Command:
         type=click.Path(dir_okay=False, path_type=Path),
         help="The TOML file; else the one that FENCING_GATEWAY_CONFIG names.",
     )(command)
-
-
-class Seconds(click.FloatRange):
-    """A time on the command line."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if not math.isfinite(seconds):  # no range keeps `nan` out
-            self.fail(f"{value} is no number of seconds", param, ctx)
-        return seconds
 
 
 def settings_of(

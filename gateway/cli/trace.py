@@ -7,8 +7,8 @@ from contextlib import suppress
 import click
 
 from gateway.cli.control_client import ControlClient, Json, control_command
-from gateway.cli.fence import STYLE_OF_KIND, tokens_of
 from gateway.cli.show import exact_moment, json_line, printable
+from gateway.cli.show_fence import STYLE_OF_KIND, tokens_of
 
 WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no

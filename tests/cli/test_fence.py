@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.cli.fence import tokens_of
 from gateway.s3.sigv4 import Credentials
 from tests.conftest import StoreServer
 from tests.gateway_process import GatewayProcess, Target, before
@@ -154,16 +153,6 @@ def test_a_key_without_history_says_which_key_that_may_be(gateway: GatewayProces
     assert "has no history" in result.stdout
     assert "object:BUCKET/KEY" in result.stdout
     assert json.loads(gateway.ask("fence", "events", key, "--json").stdout) == {"events": [], "next": None}
-
-
-def test_a_refusal_without_a_floor_names_none() -> None:
-    """What no floor was in the way of is told without one."""
-    shown = [event(0, 0), event(5, 0), event(5, 6)]
-    assert [tokens_of(e) for e in shown] == ["none", "5", "5, floor 6"]
-
-
-def event(token: int, floor: int) -> dict[str, object]:
-    return {"kind": "refused", "token": token, "floor": floor}
 
 
 def test_a_floor_under_an_observing_rule_is_not_told_as_if_it_refused(observing: GatewayProcess, bucket: str) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 import gateway.client
-from gateway.cli.supervise import PASSED_ON
+from gateway.cli.program.supervise import PASSED_ON
 from gateway.client import GatewayError
 from gateway.client.engine import PATIENCE_S
 from tests.docs.conftest import Shell

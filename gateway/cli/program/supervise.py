@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.cli.terminal import Terminal, stop_here
-from gateway.cli.ward import Ward
+from gateway.cli.program.terminal import Terminal, stop_here
+from gateway.cli.program.ward import Ward
 
 
 def _known(*names: str) -> frozenset[signal.Signals]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from gateway.cli import guard
-from gateway.cli.guard import now
+from gateway.cli.program import guard
+from gateway.cli.program.guard import now
 from gateway.clock import HolderClock
 
 BOUND_S = 20

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from gateway.cli import guard, launch
+from gateway.cli.program import guard, launch
 
 
 class Ward:

@@ -1,0 +1,1 @@
+"""A program that works under a lease, and ends when the lease does."""
