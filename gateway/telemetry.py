@@ -191,6 +191,8 @@ class RequestRecord:
     bytes_in: int = 0
     bytes_out: int = 0
     duration_s: float = 0.0
+    body_wait_s: float = 0.0
+    """How long of that the client was waited for with its body."""
     event: str = "request"
     level: str = "info"
     timestamp: str = ""

@@ -78,6 +78,7 @@ async def _refuse_our_own_fault_by_get(upstream: Upstream, head: UpstreamRequest
 
 def _send_whole(call: Call, operation: Operation, result: Result) -> None:
     refuse_our_own_fault(result.code)
+    call.record.reason = result.code
     call.reply.send(result.status, call.answer_headers(result.headers, operation), result.body)
 
 
@@ -94,8 +95,10 @@ async def _stream_answer(call: Call, operation: Operation, response: UpstreamRes
         whole = perhaps_our_fault if length is None else length <= SMALL_ANSWER_BYTES
         if whole:
             body = await response.read(SMALL_ANSWER_BYTES)
-            if perhaps_our_fault:
-                refuse_our_own_fault(error_code(body))
+            if response.status >= 400:
+                call.record.reason = code = error_code(body)
+                if perhaps_our_fault:
+                    refuse_our_own_fault(code)
             reply.send(response.status, headers, body)
             return
         reply.start(response.status, headers, length)

@@ -109,6 +109,7 @@ class S3Handler:
         finally:
             if call.body is not None:
                 record.bytes_in = call.body.bytes_read
+                record.body_wait_s = round(call.body.waited_s, 6)
 
     async def _serve(self, call: Call) -> None:
         services, record, request = self._services, call.record, call.request
