@@ -70,7 +70,9 @@ class Completions:
         `Malformed` (TokenNotIssued, TokenJump), `TryAgain` (HandoverPending, UpstreamUnavailable, StoreUnavailable),
         `StoreUnavailable`."""
         # A caller that goes away must not open the gate while his completion is being recorded.
-        return await self._beside.to_its_end(self._complete(key, token, result, tuple(outputs), request_id))
+        return await self._turns.to_its_end(
+            key, self._beside, lambda: self._complete(key, token, result, tuple(outputs), request_id)
+        )
 
     async def stop(self) -> None:
         """What is still waited for, or looked at, is completed no more."""
@@ -79,30 +81,29 @@ class Completions:
     async def _complete(
         self, key: FencingKey, token: Token, result: str | None, outputs: tuple[Output, ...], request_id: str
     ) -> Job:
-        async with self._turns.of(key):
-            fence = await self._fences.state(key)
-            if (doubtful := self._doubtful.pop(key, None)) is not None:
-                doubtful.cancel()  # now it is known
-                await asyncio.wait([doubtful])
-            if not fence.completed_token:
-                if token > fence.floor:
-                    await self._take_note(key, token, request_id)
-                async with AsyncExitStack() as gate:
-                    await gate.enter_async_context(self._fences.closed(key, token))
-                    await self._verify(key, token, outputs)
-                    try:
-                        change = await self._record(key, token, result, outputs, request_id)
-                    except TryAgain:
-                        self._doubtful[key] = self._beside.run(self._find_out(key, gate.pop_all()))
-                        raise
-                if change.done and change.job is not None:
-                    self.completed += 1
-                    self._jobs.completed(key, token)
-                    return change.job
-                if not change.fence.completed_token:
-                    self._jobs.sealed(key, token)
-                    await self._take_note(key, token, request_id)  # which refuses it
-            return await self._recorded(key, token)
+        fence = await self._fences.state(key)
+        if (doubtful := self._doubtful.pop(key, None)) is not None:
+            doubtful.cancel()  # now it is known
+            await asyncio.wait([doubtful])
+        if not fence.completed_token:
+            if token > fence.floor:
+                await self._take_note(key, token, request_id)
+            async with AsyncExitStack() as gate:
+                await gate.enter_async_context(self._fences.closed(key, token))
+                await self._verify(key, token, outputs)
+                try:
+                    change = await self._record(key, token, result, outputs, request_id)
+                except TryAgain:
+                    self._doubtful[key] = self._beside.run(self._find_out(key, gate.pop_all()))
+                    raise
+            if change.done and change.job is not None:
+                self.completed += 1
+                self._jobs.completed(key, token)
+                return change.job
+            if not change.fence.completed_token:
+                self._jobs.sealed(key, token)
+                await self._take_note(key, token, request_id)  # which refuses it
+        return await self._recorded(key, token)
 
     async def _find_out(self, key: FencingKey, gate: AsyncExitStack) -> None:
         """The store has failed, and may have recorded the completion all the same: the gate stays closed until that is

@@ -68,6 +68,8 @@ class Jobs:
         )
         self._turns = Turns()
         self._beside = Beside()
+        self._doubtful: set[FencingKey] = set()
+        """Jobs that somebody is about to ask the store about."""
         self.counts: Counter[str] = Counter()
         """What has happened, of `JOB_EVENTS`."""
         leases.on_end.append(self._ended)
@@ -185,23 +187,20 @@ class Jobs:
 
     async def _renewed(self, key: FencingKey, token: Token) -> None:
         """A lease that had run out goes on, and so does its job."""
-        await self._beside.to_its_end(self._run_again(key, token))
+        await self._turns.to_its_end(key, self._beside, lambda: self._run_again(key, token))
 
     async def _run_again(self, key: FencingKey, token: Token) -> None:
-        async with self._turns.of(key):
-            change = await self._decided(key, self._store.jobs.renew(key, token))
-            if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
-                self._running.note(change.job)
-                # A slow store may have let it end again, before anybody knew that it ran.
-                self._beside.run(self._find_out(key))
+        change = await self._decided(key, self._store.jobs.renew(key, token))
+        if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
+            self._running.note(change.job)
+            # A slow store may have let it end again, before anybody knew that it ran.
+            self._look_again(key)
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
         `LeaseError`, `NotDelivered`, `Malformed` (TokenNotIssued), `TryAgain`, `StoreUnavailable`."""
         at = self._delays.now() + delay_s if delay_s else 0.0
-        return await self._beside.to_its_end(
-            self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
-        )
+        return await self._give_up(key, token, "released", lambda _: self._store.jobs.release(key, token, at))
 
     async def fail(
         self, key: FencingKey, token: Token, error: str = "", *, retry: bool = True, delay_s: float | None = None
@@ -215,9 +214,14 @@ class Jobs:
                 key, token, policy, now=self._delays.now(), error=error, retry=retry, delay_s=delay_s
             )
 
-        return await self._beside.to_its_end(self._give_up(key, token, "failed", call))
+        return await self._give_up(key, token, "failed", call)
 
     async def _give_up(
+        self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
+    ) -> Job:
+        return await self._turns.to_its_end(key, self._beside, lambda: self._given_back(key, token, how, call))
+
+    async def _given_back(
         self, key: FencingKey, token: Token, how: str, call: Callable[[str | None], Awaitable[JobChange]]
     ) -> Job:
         job = self._running.of(key, token) or await self._store.jobs.job(key)
@@ -228,8 +232,7 @@ class Jobs:
             change = await self._decided(key, call(None if job is None else job.queue))
             return change.fence
 
-        async with self._turns.of(key):
-            await self._leases.end(key, token, seal)
+        await self._leases.end(key, token, seal)
         assert change is not None
         if not change.done or change.job is None:
             self.sealed(key, token)
@@ -352,15 +355,25 @@ class Jobs:
     def _doubt(self, key: FencingKey) -> None:
         """The store has failed, and may have changed the job of `key` all the same."""
         self._queues.doubt()
-        self._beside.run(self._find_out(key))
+        self._look_again(key)
+
+    def _look_again(self, key: FencingKey) -> None:
+        """Find out, in its turn, what the store says of the job of `key`; once, however many want to know."""
+        if key not in self._doubtful:
+            self._doubtful.add(key)
+            self._beside.run(self._find_out(key))
 
     async def _find_out(self, key: FencingKey) -> None:
         while True:
             try:
                 async with self._turns.of(key):
+                    self._doubtful.discard(key)  # what is doubted from now on is looked at once more
                     await self._take_note(key)
             except (StoreUnavailable, FenceError) as error:
                 _log.warning("job-not-looked-after", fence_key=key, reason=str(error))
+                if key in self._doubtful:
+                    return
+                self._doubtful.add(key)
                 await asyncio.sleep(AGAIN_S)
             else:
                 return

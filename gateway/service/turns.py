@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+
+from gateway.service.beside import Beside
+
+T = TypeVar("T")
 
 
 class Turns:
@@ -28,3 +33,15 @@ class Turns:
                 self._locks[key] = (lock, users - 1)
             else:
                 del self._locks[key]
+
+    async def to_its_end(self, key: str, beside: Beside, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` answers, or raises, begun in its turn. Who goes away before has asked for nothing: else each who
+        comes again while the disk hangs would leave one more to wait. From then on it goes on without him."""
+        turn = AsyncExitStack()
+        await turn.enter_async_context(self.of(key))
+
+        async def within() -> T:
+            async with turn:
+                return await work()
+
+        return await beside.to_its_end(within())

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import TryAgain
+from gateway.core.job import JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.jobs import AGAIN_S, Jobs
 from gateway.service.leases import Leases
 from gateway.service.queues import QueueRules
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
-from tests.service.between import answers_late
+from tests.service.between import answers_late, held
 from tests.service.job_desk import BreakableStore, Desk, J, at, desk, every, play
 from tests.service.rig import rig
 from tests.virtual_time import VirtualClock
@@ -255,5 +256,62 @@ def test_a_redrive_that_the_store_does_not_do_says_so() -> None:
         d.store.jobs.reopen = failing  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable):
             await d.jobs.redrive("q", "again", 10, every)
+
+    play(main())
+
+
+@pytest.mark.parametrize("method", ["release", "fail", "extend", "complete"])
+def test_calls_that_are_repeated_while_the_disk_hangs_are_no_more_than_their_callers(method: str) -> None:
+    """Who goes away before his turn has asked for nothing: a worker that tries for an hour left a task for each try.
+    What the first has begun is done when the disk goes on."""
+
+    async def main() -> None:
+        d = await desk()
+        completions = d.completions()
+        await d.submit("j")
+        await d.received()
+        if method == "extend":
+            await at(31)  # a renewal writes nothing but where the lease has run out
+        calls: dict[str, tuple[str, Callable[[FencingKey, Token], Awaitable[object]]]] = {
+            "release": ("release", d.jobs.release),
+            "fail": ("fail", d.jobs.fail),
+            "extend": ("renew", d.jobs.extend),
+            "complete": ("complete", completions.complete),
+        }
+        decided, call = calls[method]
+        disk = held(d.store.jobs, decided)
+        for _ in range(100):
+            caller = asyncio.ensure_future(call(J, Token(1)))
+            await asyncio.sleep(0.05)
+            caller.cancel()
+        assert disk.reached.is_set()
+        assert len(asyncio.all_tasks()) < 10
+        disk.go_on.set()
+        await asyncio.sleep(1)
+        assert (await d.job()).state is {
+            "release": JobState.WAITING,
+            "fail": JobState.DELAYED,
+            "extend": JobState.RUNNING,
+            "complete": JobState.COMPLETED,
+        }[method]
+
+    play(main())
+
+
+def test_what_a_failing_store_has_decided_is_found_out_once_for_each_job() -> None:
+    """However often somebody asks meanwhile."""
+
+    async def main() -> None:
+        d = await desk()
+        await d.submit("j")
+        await d.received()
+        d.store.broken = True
+        for _ in range(100):
+            with pytest.raises((StoreUnavailable, TryAgain)):
+                await d.jobs.release(J, Token(1))
+            await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) < 10
+        d.store.broken = False
+        assert await d.received(wait_s=60) == ("j", 2, 2)
 
     play(main())
