@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.control_client import ControlClient, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.settings import REFUSED, fail
 from gateway.cli.show import print_json
 from gateway.stores.base import StoreUnavailable

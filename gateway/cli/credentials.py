@@ -10,7 +10,8 @@ from typing import TypeVar
 import click
 import orjson
 
-from gateway.cli.control_client import ControlClient, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.options import TokenType
 from gateway.cli.program.environment import KEY_VARIABLE, TOKEN_VARIABLE
 

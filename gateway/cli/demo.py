@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.control_client import Refused, Unreachable
 from gateway.cli.demonstration.gateway import DemoGateway, start_gateway
 from gateway.cli.demonstration.incident import WITH, WITHOUT, play_with_gateway, play_without_gateway
 from gateway.cli.demonstration.processes import DemoFault, Endpoint
@@ -21,6 +20,7 @@ from gateway.cli.demonstration.receiver import Receiver
 from gateway.cli.demonstration.verdict import WithGateway, WithoutGateway
 from gateway.cli.settings import REFUSED, UNREACHABLE, fail
 from gateway.cli.show import print_json
+from gateway.client.errors import Refused, Unreachable
 from gateway.clock import SystemClock
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached
 from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError

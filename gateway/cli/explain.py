@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, configured_client, control_options
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import configured_client, control_options
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable, tell
 from gateway.cli.show_fence import floor_facts
+from gateway.client.errors import Json, Refused, Unreachable
 from gateway.config.settings import RuleSettings, Settings
 from gateway.config.source import FILE_VARIABLE
 from gateway.core.errors import Malformed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.control_client import ControlClient, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.group import Group
 from gateway.cli.options import TokenType
 from gateway.cli.rebuild import rebuild

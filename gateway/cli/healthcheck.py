@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.control_client import ControlClient, Distrusted, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.show import print_json, printable, tell
+from gateway.client.errors import Distrusted
 
 
 @click.command()

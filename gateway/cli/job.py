@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.group import Group
 from gateway.cli.job_work import work
 from gateway.cli.options import LONGEST_WAIT, Seconds, TokenType, caller, repeat_option
@@ -15,6 +16,7 @@ from gateway.cli.settings import fail
 from gateway.cli.show import json_line, moment, print_facts, print_json, printable
 from gateway.cli.table import print_table
 from gateway.client.calls import job_path, output_of, queue_path
+from gateway.client.errors import Json
 from gateway.clock import SystemClock
 from gateway.core.job import MAX_PRIORITY
 

@@ -15,7 +15,8 @@ from contextlib import suppress
 
 import click
 
-from gateway.cli.control_client import ControlClient, connected
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import connected
 from gateway.cli.options import Seconds
 from gateway.cli.program.environment import environment_of
 from gateway.cli.program.leased import GRACE_OF_TERM, guard_with, judge

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.group import Group
 from gateway.cli.options import LONGEST_WAIT, Seconds, TokenType, caller, repeat_option
 from gateway.cli.show import moment, print_facts, print_json
 from gateway.cli.table import print_table
 from gateway.client.calls import lease_path
+from gateway.client.errors import Json
 from gateway.clock import SystemClock
 from gateway.core.keys import token_in_json
 

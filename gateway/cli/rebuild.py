@@ -6,10 +6,12 @@ import sys
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.settings import REFUSED, fail
 from gateway.cli.show import print_facts, print_json, printable
 from gateway.cli.table import print_table
+from gateway.client.errors import Json
 
 WAIT_S = 2.0
 """So often at least one hears of a rebuild that goes on."""

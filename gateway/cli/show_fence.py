@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from gateway.cli.control_client import Json
 from gateway.cli.show import exact_moment, moment
 from gateway.cli.table import print_table
+from gateway.client.errors import Json
 from gateway.clock import SystemClock
 
 STYLE_OF_KIND = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.cli.control_client import ControlClient, Json, Refused, Unreachable, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.settings import UNREACHABLE, fail
 from gateway.cli.show import print_facts, print_json, printable
+from gateway.client.errors import Json, Refused, Unreachable
 
 GAUGES = {
     "fencing_requests_running": "requests_running",

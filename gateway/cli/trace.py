@@ -6,9 +6,11 @@ from contextlib import suppress
 
 import click
 
-from gateway.cli.control_client import ControlClient, Json, control_command
+from gateway.cli.control_client import ControlClient
+from gateway.cli.control_command import control_command
 from gateway.cli.show import exact_moment, json_line, printable
 from gateway.cli.show_fence import STYLE_OF_KIND, tokens_of
+from gateway.client.errors import Json
 
 WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no
