@@ -235,16 +235,20 @@ class MemoryUpstream:
         return _xml_answer("CompleteMultipartUploadResult", f"{call.names()}<ETag>{escape(etag)}</ETag>")
 
     def _copy(self, call: _Call) -> MemoryResponse:
-        bucket, _, key = unquote(call.headers["x-amz-copy-source"].lstrip("/")).partition("/")
-        source = self.buckets.get(bucket, {}).get(key)
-        if source is None:
-            raise S3Error("NoSuchKey", "The specified key does not exist.", Key=key)
+        source = self._source(call)
         if _quoted(call.headers.get("x-amz-copy-source-if-match", source.etag)) != source.etag:
             raise _precondition("x-amz-copy-source-If-Match")
         self._check_write(call)
         replace = call.headers.get("x-amz-metadata-directive") == "REPLACE"
         stored = self._put(call, source.data, call.metadata() if replace else source.metadata)
         return _xml_answer("CopyObjectResult", f"<ETag>{escape(stored.etag)}</ETag>")
+
+    def _source(self, call: _Call) -> StoredObject:
+        bucket, _, key = unquote(call.headers["x-amz-copy-source"].lstrip("/")).partition("/")
+        source = self.buckets.get(bucket, {}).get(key)
+        if source is None:
+            raise S3Error("NoSuchKey", "The specified key does not exist.", Key=key)
+        return source
 
     def _get(self, call: _Call) -> MemoryResponse:
         stored = self._object(call)

@@ -17,7 +17,7 @@ from gateway.stores.values import Event, EventKind
 from tests.simulation.chance import BUCKET
 from tests.simulation.client import Client, Reply, SlowBody, Wish
 from tests.simulation.gateway import Gateway
-from tests.simulation.upstream import MARK, SHARED
+from tests.simulation.objects import MARK, SHARED
 
 LONG_S = (60, 400)
 """Longer than leases and settle time-outs."""

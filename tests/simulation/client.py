@@ -21,7 +21,7 @@ from tests.checker.history import ANY, Answer, Call
 from tests.service.rig import Payload
 from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.gateway import ConnectionLost, Gateway
-from tests.simulation.upstream import attempt
+from tests.simulation.objects import attempt
 
 ATTEMPTS = 3
 BACKOFF_S = (0.1, 1, 5, 25)

@@ -19,7 +19,8 @@ from tests.service.rig import Rig, rig
 from tests.simulation.chance import BUCKET, RULES, Chance
 from tests.simulation.disk import Disk, Store
 from tests.simulation.life import Life
-from tests.simulation.upstream import TIMING, WITHOUT_DATABASE, ObjectStore, Wire
+from tests.simulation.objects import WITHOUT_DATABASE, ObjectStore
+from tests.simulation.wire import TIMING, Wire
 from tests.virtual_time import VirtualClock
 
 T = TypeVar("T")

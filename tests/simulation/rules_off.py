@@ -33,7 +33,7 @@ from gateway.stores import memory
 from gateway.stores import rules as store_rules
 from tests.simulation import disk
 from tests.simulation import gateway as simulated
-from tests.simulation.upstream import TIMING
+from tests.simulation.wire import TIMING
 
 Off = pytest.MonkeyPatch
 Switch = Callable[[Off], None]

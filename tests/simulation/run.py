@@ -25,8 +25,9 @@ from tests.simulation.actors import Tokens, Worker, key_of
 from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.gateway import Gateway
 from tests.simulation.holders import Holder
+from tests.simulation.objects import ObjectStore
 from tests.simulation.story import Story
-from tests.simulation.upstream import TIMING, ObjectStore
+from tests.simulation.wire import TIMING
 from tests.virtual_time import VirtualClock, run
 
 STEPS = 14
