@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 _Place = tuple[str, str, str]
 """Bucket, object and upload id."""
 REVOKE_RETRY_S = 30.0
+AGAIN_S = 1.0
+"""After a store that could not tell the state of a key."""
 FORGET_EVERY_S = 3600.0
 
 
@@ -71,7 +73,7 @@ class Bindings:
             after = last.bucket, last.object_key, last.upload_id
         self._wanted = set(self._open)
         self._wake.set()
-        self._fences.on_progress = self.overtaken
+        self._fences.on_progress, self._fences.on_doubt = self.overtaken, self._look_at
         self._task = asyncio.create_task(self._revoke_for_ever())
         return frozenset(bound)
 
@@ -153,19 +155,24 @@ class Bindings:
     def overtaken(self, key: FencingKey) -> None:
         """Its floor has risen, or been sealed: its uploads are looked at."""
         if key in self._open:
-            self._wanted.add(key)
-            self._wake.set()
+            self._look_at(key)
+
+    def _look_at(self, key: FencingKey) -> None:
+        self._wanted.add(key)
+        self._wake.set()
 
     async def _revoke_for_ever(self) -> None:
         now = asyncio.get_running_loop().time
         forget_at, copies_settle_at = now(), now() + self._fences.timing.settle_timeout_assembly_s
+        pause_s = REVOKE_RETRY_S
         while True:
             try:
-                async with asyncio.timeout(REVOKE_RETRY_S):
+                async with asyncio.timeout(pause_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()
+            pause_s = REVOKE_RETRY_S
             wanted, self._wanted = self._wanted, set()
             for key in wanted:
                 try:
@@ -173,6 +180,7 @@ class Bindings:
                         self._wanted.add(key)
                 except (FenceError, StoreUnavailable):
                     self._wanted.add(key)
+                    pause_s = AGAIN_S
                 except Exception:  # whatever stands in one upload's way must not end the revoking of all others
                     _log.exception("internal-error", fence_key=key)
                     self._wanted.add(key)

@@ -57,8 +57,10 @@ class Fences:
         self.before_commit: Callable[[str], None] = lambda bucket: None
         """Called with the bucket at each commit point; raises `TryAgain` where nothing fenced may be written there."""
         self.on_progress: Callable[[FencingKey], None] = lambda key: None
-        """Called when a floor has risen, or may have, when its hand-over is complete, and when its token has been
-        sealed: uploads that are over are to be aborted."""
+        """Called when a floor has risen, when its hand-over is complete, and when its token has been sealed: uploads
+        that are over are to be aborted."""
+        self.on_doubt: Callable[[FencingKey], None] = lambda key: None
+        """Called when a floor may have risen, or been sealed: its state is to be looked at, as soon as it can be."""
         self.on_overtaken: Callable[[Gate], None] = lambda gate: None
         """Called when a floor has risen or been sealed: a lease below it is lost."""
 
@@ -391,7 +393,7 @@ class Fences:
         try:
             return await stored(call)
         except FenceError:
-            self.on_progress(live.gate.key)
+            self.on_doubt(live.gate.key)
             raise
 
 

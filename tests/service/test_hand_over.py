@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from gateway.core.errors import Outcome, Reason
-from gateway.core.keys import WithoutToken
+from gateway.core.errors import Outcome, Reason, TryAgain
+from gateway.core.keys import FencingKey, Token, WithoutToken
 from gateway.service.waits import Timing
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import EventKind
+from tests.service.between import answers_late, fails
 from tests.service.rig import DEAF, HONEST, Fault, Payload, elapsed, refusal, rig, rule
 from tests.virtual_time import VirtualClock, run
 
@@ -355,5 +356,25 @@ def test_without_a_durable_raise_nothing_is_sent() -> None:
         assert len(r.upstream.sent) == sent
         await r.put(33, b"A2")
         assert r.data() == b"A2"
+
+    run(main())
+
+
+@pytest.mark.parametrize("unreadable", [False, True], ids=["at once", "when the store can be read again"])
+def test_what_a_store_has_raised_and_denied_holds_before_anybody_sees_it(unreadable: bool) -> None:
+    """R1: an operator who was told that it failed, and then saw the new floor in the list, took the old token to be shut
+    out; it went on, until somebody looked at the key alone."""
+
+    async def main() -> None:
+        r = await rig()
+        await r.put(33, b"A")
+        answers_late(r.store, "raise_floor", denied=True)
+        if unreadable:
+            fails(r.store, "fence", StoreUnavailable("the disk is away"))
+        with pytest.raises(TryAgain):
+            await r.fences.admit(FencingKey("j"), Token(34), cause="operator: gone", issued=True)
+        await asyncio.sleep(2)
+        assert [fence.floor for fence in await r.store.fences(None, 9)] == [34]
+        assert (await refusal(r.put(33, b"late"))).reason is Reason.STALE_TOKEN
 
     run(main())
