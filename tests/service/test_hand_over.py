@@ -362,8 +362,8 @@ def test_without_a_durable_raise_nothing_is_sent() -> None:
 
 @pytest.mark.parametrize("unreadable", [False, True], ids=["at once", "when the store can be read again"])
 def test_what_a_store_has_raised_and_denied_holds_before_anybody_sees_it(unreadable: bool) -> None:
-    """R1: an operator who was told that it failed, and then saw the new floor in the list, took the old token to be shut
-    out; it went on, until somebody looked at the key alone."""
+    """R1: an operator who was told that it failed, and then saw the new floor in the list, took the old token to be
+    shut out; it went on, until somebody looked at the key alone."""
 
     async def main() -> None:
         r = await rig()
