@@ -97,14 +97,18 @@ class Fences:
         await self._raise(live, Token(token), cause, request_id)
 
     async def found(self, key: FencingKey, token: Token, cause: str) -> int:
-        """An object bears `token`: the floor is at least that from now on, durably; nothing is waited for. Answers the
-        floor of before. Raises `TryAgain` (StoreUnavailable)."""
+        """An object bears `token`. Else as `raise_floor`."""
+        return await self.raise_floor(key, token, cause, EventKind.FOUND)
+
+    async def raise_floor(self, key: FencingKey, token: Token, cause: str, kind: EventKind = EventKind.RAISED) -> int:
+        """The floor is at least `token` from now on, durably; nothing is waited for. Answers the floor of before.
+        Raises `TryAgain` (StoreUnavailable)."""
         live = await self.gates.of(key)
         live.pins += 1
         try:
             floor = live.gate.floor
             if token > floor:
-                await self._raise(live, token, cause, "", EventKind.FOUND)
+                await self._raise(live, token, cause, "", kind)
         finally:
             self.unpin(live)
         return floor

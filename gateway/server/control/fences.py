@@ -279,8 +279,10 @@ class FenceCalls:
         if body.token == fence.sealed_token:
             told = f"Token {body.token} of {key!r} is sealed: nothing was raised. A higher one may hold it."
             raise Problem(412, "stale", told, key=key, floor=token_in_json(fence.floor))
-        self._telemetry.event("operator-raises", fence_key=key, token=body.token, reason=body.reason)
-        live = await self._fences.admit(key, body.token, cause=f"operator: {body.reason}", issued=True)
+        cause = f"operator: {body.reason}"
+        if await self._fences.raise_floor(key, body.token, cause) < body.token:
+            self._telemetry.event("operator-raises", fence_key=key, token=body.token, reason=body.reason)
+        live = await self._fences.admit(key, body.token, cause=cause, issued=True)
         self._fences.unpin(live)
         return await self._known(key)
 

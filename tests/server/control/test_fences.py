@@ -84,6 +84,27 @@ async def test_raise_and_seal_shut_tokens_out_and_say_why_in_the_history(
     assert logged == [("operator-raises", 34), ("operator-seals", 34)]
 
 
+async def test_the_log_tells_of_no_raise_that_the_store_has_not_made(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of one that failed, nor of a floor that stood there; but of one whose hand-over is still waited for."""
+    logged: list[tuple[str, int]] = []
+    monkeypatch.setattr(Telemetry, "event", lambda _, name, **said: logged.append((name, said["token"])))
+    live = await listener.fences.admit(FencingKey("k"), Token(33), cause="test")
+    listener.store.broken = True
+    assert (await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"}))[0] == 503
+    listener.store.broken = False
+    assert (await listener.post("/v1/fences/k/raise", {"token": 33, "reason": "x"}))[0] == 200
+    assert logged == []
+    with staged(listener, live, Token(33)) as passage:
+        passage.commit()
+        passage.lost()
+        for _ in range(2):
+            status, problem = await listener.post("/v1/fences/k/raise", {"token": 34, "reason": "x"})
+            assert (status, problem["reason"]) == (503, "HandoverPending")
+    assert logged == [("operator-raises", 34)]
+
+
 async def test_seal_needs_a_floor(listener: Listener) -> None:
     """Where no token has been seen there is none to seal: 404, and nothing is recorded."""
     status, problem = await listener.post("/v1/fences/k/seal", {"reason": "x"})
