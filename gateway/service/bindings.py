@@ -63,7 +63,7 @@ class Bindings:
         """Read the open bindings, go on revoking; answers what they bind. Raises `StoreUnavailable`."""
         after: tuple[str, str, str] | None = None
         bound: set[Bound] = set()
-        while page := await self._store.open_uploads(after, 1000):
+        while page := await self._store.uploads.unfinished(after, 1000):
             for upload in page:
                 if upload.state is not UploadState.COPYING:
                     self._begun(upload)
@@ -92,7 +92,7 @@ class Bindings:
         # Noted before: whether it is bound is not known where the store fails, or the client goes away.
         self._begun(upload)
         try:
-            await self._store.bind_upload(upload)
+            await self._store.uploads.bind(upload)
         except StoreUnavailable as error:
             if await self._abort(upload):
                 self._ended(upload)
@@ -119,7 +119,7 @@ class Bindings:
             self._over.setdefault(_place(upload), (upload, None))
         else:
             try:
-                await self._store.close_upload(upload)
+                await self._store.uploads.close(upload)
             except StoreUnavailable as error:
                 raise store_unavailable(error) from error
         if upload.state in (UploadState.OPEN, UploadState.REVOKED):
@@ -147,9 +147,9 @@ class Bindings:
             # Where it fails, it is tried again later: the object is there, or gone, all the same.
             with suppress(StoreUnavailable):
                 if etag is None:
-                    await self._store.close_upload(upload)
+                    await self._store.uploads.close(upload)
                 else:
-                    await self._store.complete_upload(upload, etag)
+                    await self._store.uploads.complete(upload, etag)
                 self._over.pop(place, None)
 
     def overtaken(self, key: FencingKey) -> None:
@@ -197,10 +197,10 @@ class Bindings:
         """Forget the marks of an earlier run's copies, and the bindings that have been kept for long."""
         with suppress(StoreUnavailable):
             while copies and self._earlier_copies:
-                await self._store.close_upload(self._earlier_copies[-1])
+                await self._store.uploads.close(self._earlier_copies[-1])
                 self._earlier_copies.pop()
             if bindings:
-                await self._store.forget_uploads(self._clock.wall() - self._kept_s)
+                await self._store.uploads.forget(self._clock.wall() - self._kept_s)
 
     async def _revoke(self, key: FencingKey) -> bool:
         """Revoke what is below the key's floor, or sealed; True when nothing of it is left to abort."""
@@ -209,11 +209,11 @@ class Bindings:
         if below is None:
             return False
         done = True
-        for upload in await self._store.revoke_uploads(key, below):
+        for upload in await self._store.uploads.revoke(key, below):
             if not await self._abort(upload):
                 done = False
                 continue
-            await self._store.mark_aborted(upload)
+            await self._store.uploads.mark_aborted(upload)
             self._ended(upload)
             self._store.record(
                 Event(key, EventKind.UPLOAD_REVOKED, upload.token, floor, f"{upload.bucket}/{upload.object_key}")

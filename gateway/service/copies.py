@@ -144,7 +144,7 @@ class CopyMarks:
             self._unmarking.run(self._unmark(mark))
 
         try:
-            await self._store.bind_upload(mark)
+            await self._store.uploads.bind(mark)
         except BaseException as error:
             unmark()  # it may have been recorded all the same
             if isinstance(error, StoreUnavailable):
@@ -155,7 +155,7 @@ class CopyMarks:
     async def _unmark(self, mark: Upload) -> None:
         # A mark that stays costs waiting after the next unclean start, no safety.
         with suppress(StoreUnavailable):
-            await self._store.close_upload(mark)
+            await self._store.uploads.close(mark)
 
     @property
     def idle(self) -> bool:

@@ -64,7 +64,7 @@ class Uploads:
         Raises `S3Error` (NoSuchUpload), `Malformed` where the request names others, `TryAgain`."""
         upload_id = write.head.param("uploadId") or ""
         try:
-            upload = await self._store.upload(write.bucket, write.object_key, upload_id)
+            upload = await self._store.uploads.bound(write.bucket, write.object_key, upload_id)
         except StoreUnavailable as error:
             raise store_unavailable(error) from error
         if upload is None:

@@ -81,8 +81,47 @@ class Outbox(Protocol):
         ...
 
 
+class UploadStore(Protocol):
+    """Which upload is bound to which fence key and token (R6), and which copies are on their way. Whoever acts for
+    another token than an upload is bound to changes nothing."""
+
+    async def bind(self, upload: Upload) -> None:
+        """Bind a new upload id. Binding the same (bucket, object, upload id) twice is a ValueError."""
+        ...
+
+    async def bound(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
+        """The binding, through a bounded cache; None if there is none."""
+        ...
+
+    async def complete(self, upload: Upload, etag: str) -> None:
+        """Record that Complete succeeded, so that a repeated one can be answered."""
+        ...
+
+    async def close(self, upload: Upload) -> None:
+        """Forget the binding of an upload that its own worker aborted, or of a copy that is settled."""
+        ...
+
+    async def mark_aborted(self, upload: Upload) -> None:
+        """A REVOKED upload has been aborted upstream: it is ABORTED."""
+        ...
+
+    async def revoke(self, key: str, below: int) -> list[Upload]:
+        """Mark REVOKED the OPEN uploads of `key` with a token lower than `below`; answer all that are
+        REVOKED (also those marked before and not closed since)."""
+        ...
+
+    async def unfinished(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
+        """OPEN, COPYING and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
+        ...
+
+    async def forget(self, before: float) -> int:
+        """Drop COMPLETED and ABORTED bindings whose `changed_at` is before `before`; answer how many."""
+        ...
+
+
 class Store(Protocol):
-    """Floors, bindings, owners and history, durable."""
+    """Floors, owners, history, and who rules which bucket, durable; uploads, jobs and what is to be announced in its
+    parts."""
 
     async def start(self, rules_digest: str) -> Start:
         """Open, lock to this process, migrate; durably remove the clean mark before returning.
@@ -148,39 +187,6 @@ class Store(Protocol):
         beyond a bound of waiting events the newest are dropped (and counted in `dropped_events`)."""
         ...
 
-    async def bind_upload(self, upload: Upload) -> None:
-        """Bind a new upload id. Binding the same (bucket, object, upload id) twice is a ValueError."""
-        ...
-
-    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
-        """The binding, through a bounded cache; None if there is none."""
-        ...
-
-    async def complete_upload(self, upload: Upload, etag: str) -> None:
-        """Record that Complete succeeded, so that a repeated one can be answered."""
-        ...
-
-    async def close_upload(self, upload: Upload) -> None:
-        """Forget the binding of an upload that its own worker aborted, or of a copy that is settled."""
-        ...
-
-    async def mark_aborted(self, upload: Upload) -> None:
-        """A REVOKED upload has been aborted upstream: it is ABORTED."""
-        ...
-
-    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
-        """Mark REVOKED the OPEN uploads of `key` with a token lower than `below`; answer all that are
-        REVOKED (also those marked before and not closed since)."""
-        ...
-
-    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
-        """OPEN, COPYING and REVOKED bindings in the order of (bucket, object, upload id), after the cursor."""
-        ...
-
-    async def forget_uploads(self, before: float) -> int:
-        """Drop COMPLETED and ABORTED bindings whose `changed_at` is before `before`; answer how many."""
-        ...
-
     async def owner(self, bucket: str, object_key: str) -> str | None:
         """The fence key recorded as the owner of an object that no rule maps; None if none (R9)."""
         ...
@@ -242,6 +248,11 @@ class Store(Protocol):
 
     @property
     def dropped_events(self) -> int: ...
+
+    @property
+    def uploads(self) -> UploadStore:
+        """Which uploads are bound, and to what."""
+        ...
 
     @property
     def jobs(self) -> JobStore:

@@ -16,6 +16,7 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.job_base import JobChange
 from gateway.stores.memory_jobs import MemoryJobs
 from gateway.stores.memory_outbox import MemoryOutbox
+from gateway.stores.memory_uploads import MemoryUploads
 from gateway.stores.rules import (
     HISTORY_KEPT,
     granted,
@@ -28,9 +29,7 @@ from gateway.stores.rules import (
     shadowed,
     storable,
 )
-from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload, UploadState
-
-_UploadId = tuple[str, str, str]
+from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start
 
 
 class MemoryStore:
@@ -47,7 +46,7 @@ class MemoryStore:
         self._serial = 0
         self.outbox = MemoryOutbox()
         self.jobs = MemoryJobs(self._decide_job, self._require_running, lambda: self._authority.generation, clock)
-        self._uploads: dict[_UploadId, Upload] = {}
+        self.uploads = MemoryUploads(self._require_running, clock)
         self._owners: dict[tuple[str, str], str] = {}
         self._repeatable: dict[tuple[str, str], tuple[int, float]] = {}
         self._authority = Authority(name, 0, "")
@@ -173,63 +172,6 @@ class MemoryStore:
     def dropped_events(self) -> int:
         return 0
 
-    # --- uploads --------------------------------------------------------------------------------------------
-
-    async def bind_upload(self, upload: Upload) -> None:
-        self._require_running()
-        if _id_of(upload) in self._uploads:
-            raise ValueError(f"upload {upload.upload_id!r} of {upload.bucket}/{upload.object_key} is bound")
-        self._put(upload)
-
-    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
-        self._require_running()
-        return self._uploads.get((bucket, object_key, upload_id))
-
-    async def complete_upload(self, upload: Upload, etag: str) -> None:
-        if bound := self._bound(upload):
-            self._put(replace(bound, state=UploadState.COMPLETED, etag=etag))
-
-    async def mark_aborted(self, upload: Upload) -> None:
-        bound = self._bound(upload)
-        if bound is not None and bound.state is UploadState.REVOKED:
-            self._put(replace(bound, state=UploadState.ABORTED))
-
-    async def close_upload(self, upload: Upload) -> None:
-        if self._bound(upload):
-            del self._uploads[_id_of(upload)]
-
-    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
-        for upload in self._listed(UploadState.OPEN):
-            if upload.fence_key == key and upload.token < below:
-                self._put(replace(upload, state=UploadState.REVOKED))
-        return [upload for upload in self._listed(UploadState.REVOKED) if upload.fence_key == key]
-
-    async def open_uploads(self, after: _UploadId | None, limit: int) -> list[Upload]:
-        uploads = self._listed(UploadState.OPEN, UploadState.COPYING, UploadState.REVOKED)
-        return [upload for upload in uploads if after is None or _id_of(upload) > after][:limit]
-
-    async def forget_uploads(self, before: float) -> int:
-        old = [
-            upload for upload in self._listed(UploadState.COMPLETED, UploadState.ABORTED) if upload.changed_at < before
-        ]
-        for upload in old:
-            del self._uploads[_id_of(upload)]
-        return len(old)
-
-    def _put(self, upload: Upload) -> None:
-        self._uploads[_id_of(upload)] = replace(upload, changed_at=self._clock())
-
-    def _bound(self, upload: Upload) -> Upload | None:
-        """The binding, if it is of the same token."""
-        self._require_running()
-        bound = self._uploads.get(_id_of(upload))
-        return bound if bound is not None and bound.token == upload.token else None
-
-    def _listed(self, *states: UploadState) -> list[Upload]:
-        self._require_running()
-        uploads = sorted(self._uploads.items())
-        return [upload for _, upload in uploads if upload.state in states]
-
     # --- owners ---------------------------------------------------------------------------------------------
 
     async def owner(self, bucket: str, object_key: str) -> str | None:
@@ -286,7 +228,3 @@ class MemoryStore:
 
     async def backup(self, file: Path) -> None:
         raise StoreUnavailable("what is kept in memory has no backup")
-
-
-def _id_of(upload: Upload) -> _UploadId:
-    return (upload.bucket, upload.object_key, upload.upload_id)

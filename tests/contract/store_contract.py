@@ -75,7 +75,7 @@ class StoreContract:
         store.complete_handover("job", 33)
         await store.raise_shadow("job", 40)
         store.record(event())
-        await store.bind_upload(upload())
+        await store.uploads.bind(upload())
         await store.claim("b", "plain", "job", instead_of=None)
         await store.stop(clean=True)
         store = await open_store()
@@ -91,7 +91,7 @@ class StoreContract:
         """After its stop every call is StoreUnavailable, also those that a cache could answer."""
         await store.raise_floor("job", 33)
         await store.fence("job")
-        await store.bind_upload(upload())
+        await store.uploads.bind(upload())
         await lookup(store, upload())
         await store.claim("b", "o", "job", instead_of=None)
         await store.owner("b", "o")
@@ -103,14 +103,14 @@ class StoreContract:
             lambda: store.raise_floor("job", 34),
             lambda: store.raise_shadow("job", 34),
             lambda: store.seal("job", 33),
-            lambda: store.bind_upload(upload(2)),
+            lambda: store.uploads.bind(upload(2)),
             lambda: lookup(store, upload()),
-            lambda: store.complete_upload(upload(), "etag"),
-            lambda: store.close_upload(upload()),
-            lambda: store.mark_aborted(upload()),
-            lambda: store.revoke_uploads("job", 34),
-            lambda: store.open_uploads(None, 10),
-            lambda: store.forget_uploads(1.0),
+            lambda: store.uploads.complete(upload(), "etag"),
+            lambda: store.uploads.close(upload()),
+            lambda: store.uploads.mark_aborted(upload()),
+            lambda: store.uploads.revoke("job", 34),
+            lambda: store.uploads.unfinished(None, 10),
+            lambda: store.uploads.forget(1.0),
             lambda: store.owner("b", "o"),
             lambda: store.claim("b", "o", "job", instead_of=None),
             lambda: store.fences(None, 10),

@@ -40,7 +40,7 @@ def event(kind: EventKind = EventKind.REFUSED, *, key: str = "job", token: int =
 
 
 async def lookup(store: Store, wanted: Upload) -> Upload | None:
-    return await store.upload(wanted.bucket, wanted.object_key, wanted.upload_id)
+    return await store.uploads.bound(wanted.bucket, wanted.object_key, wanted.upload_id)
 
 
 async def flush(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -68,16 +69,16 @@ async def test_a_stop_soon_after_a_crash_is_clean_only_if_nothing_can_land(settl
     assert await next_start(store) == settled
 
 
-class _Unreadable(MemoryStore):
+def _unreadable() -> MemoryStore:
     """A store that cannot tell which uploads are open."""
-
-    async def open_uploads(self, after, limit):
-        raise StoreUnavailable("disk error")
+    store = MemoryStore()
+    store.uploads.unfinished = AsyncMock(side_effect=StoreUnavailable("disk error"))
+    return store
 
 
 async def test_a_start_that_fails_leaves_no_clean_mark_of_its_own() -> None:
     """It has sent nothing, but what the crashed run sent may still land."""
-    store = await crashed(_Unreadable())
+    store = await crashed(_unreadable())
     with pytest.raises(StoreUnavailable):
         async with running(store=store):
             pass

@@ -100,7 +100,7 @@ async def rig(store_server: StoreServer, bucket: str) -> AsyncIterator[Rig]:
     async with running(upstream=real(store_server), rules=RULES) as rig:
         fields = [("x-fencing-token", str(NEW)), ("x-amz-tagging", "state=final"), ("x-amz-meta-by", "new")]
         assert (await rig.ask("PUT", f"/{bucket}/{KEY}", fields, b"the new token's frame")).status == 200
-        await rig.store.bind_upload(Upload(UPLOAD, bucket, KEY, JOB, OLD, "nonce"))
+        await rig.store.uploads.bind(Upload(UPLOAD, bucket, KEY, JOB, OLD, "nonce"))
         rig.upstream.writes.clear()
         yield rig
 

@@ -326,7 +326,7 @@ def test_a_copy_in_doubt_is_remembered_over_a_crash() -> None:
         _, seconds = await elapsed(r.put(8, b"L", key="renders/k/copy"))
         assert seconds == pytest.approx(270, abs=0.1)
         await asyncio.sleep(60)
-        assert await r.store.open_uploads(None, 10) == []
+        assert await r.store.uploads.unfinished(None, 10) == []
 
     run(main())
 
@@ -339,7 +339,7 @@ def test_a_settled_copy_leaves_no_mark() -> None:
         await r.put(33, b"A")
         await r.copy(7, "renders/k/copy")
         await r.writes.close()
-        assert await r.store.open_uploads(None, 10) == []
+        assert await r.store.uploads.unfinished(None, 10) == []
 
     run(main())
 
@@ -351,17 +351,17 @@ def test_a_copy_that_ends_while_it_is_marked_leaves_no_mark(how) -> None:
     async def main() -> None:
         r = await rig()
         await r.put(33, b"A")
-        answers_late(r.store, "bind_upload", after_s=5, denied=how == "store failed")
+        answers_late(r.store.uploads, "bind", after_s=5, denied=how == "store failed")
         copying = asyncio.create_task(r.copy(7, "renders/k/copy"))
         await asyncio.sleep(1)
-        assert len(await r.store.open_uploads(None, 10)) == 1
+        assert len(await r.store.uploads.unfinished(None, 10)) == 1
         if how == "overtaken":
             await r.put(8, b"B", key="renders/k/copy")
         elif how == "client gone":
             copying.cancel()
         await asyncio.gather(copying, return_exceptions=True)
         await r.writes.close()
-        assert await r.store.open_uploads(None, 10) == []
+        assert await r.store.uploads.unfinished(None, 10) == []
 
     run(main())
 
@@ -380,8 +380,8 @@ def test_a_copy_of_an_earlier_run_leaves_no_mark_once_it_can_land_no_more() -> N
                 passage.on_settled = None
         r = await rig(capabilities=DEAF, store=r.store, upstream=r.upstream)
         await asyncio.sleep(290)
-        assert len(await r.store.open_uploads(None, 10)) == 1
+        assert len(await r.store.uploads.unfinished(None, 10)) == 1
         await asyncio.sleep(70)
-        assert await r.store.open_uploads(None, 10) == []
+        assert await r.store.uploads.unfinished(None, 10) == []
 
     run(main())

@@ -49,7 +49,7 @@ def test_an_upload_that_cannot_be_bound_is_not_answered_and_leaves_nothing() -> 
         async def full(upload):
             raise StoreUnavailable("disk is full")
 
-        r.store.bind_upload = full
+        r.store.uploads.bind = full
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
         assert r.upstream.uploads == {}
 
@@ -61,7 +61,7 @@ async def _overtaken(r) -> UploadState | None:
     await r.put(34, b"new")
     for _ in range(20):
         await asyncio.sleep(1)
-    upload = next(iter(r.store._uploads.values()), None)
+    upload = next(iter(r.store.uploads._bound.values()), None)
     return None if upload is None else upload.state
 
 
@@ -72,7 +72,7 @@ def test_an_upload_whose_binding_is_durable_although_the_store_failed_leaves_non
 
     async def main() -> None:
         r = await rig()
-        bind = r.store.bind_upload
+        bind = r.store.uploads.bind
 
         async def bound_and_failed(upload):
             await bind(upload)
@@ -80,7 +80,7 @@ def test_an_upload_whose_binding_is_durable_although_the_store_failed_leaves_non
                 r.upstream.faults.append(Fault.NOT_REACHED)
             raise StoreUnavailable("disk I/O error")
 
-        r.store.bind_upload = bound_and_failed
+        r.store.uploads.bind = bound_and_failed
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
         assert await _overtaken(r) is (None if reached else UploadState.ABORTED)
         assert r.upstream.uploads == {}
@@ -94,14 +94,14 @@ def test_an_upload_that_could_not_be_bound_does_not_count_as_open_for_ever() -> 
 
     async def main() -> None:
         r = await rig()
-        bind = r.store.bind_upload
+        bind = r.store.uploads.bind
 
         async def full(upload):
             raise StoreUnavailable("disk is full")
 
-        r.store.bind_upload = full
+        r.store.uploads.bind = full
         assert (await refusal(r.create(33))).reason is Reason.STORE_UNAVAILABLE
-        r.store.bind_upload = bind
+        r.store.uploads.bind = bind
         await asyncio.sleep(60)
         assert r.uploads.bindings.open_of("j") == 0
         await r.create(33)
@@ -116,7 +116,7 @@ def test_an_upload_whose_client_goes_while_it_is_bound_is_revoked_like_any(overt
 
     async def main() -> None:
         r = await rig()
-        binding = held(r.store, "bind_upload", done=True)
+        binding = held(r.store.uploads, "bind", done=True)
         client = asyncio.create_task(r.create(33))
         await binding.reached.wait()
         if overtaken_first:
@@ -144,7 +144,7 @@ def test_an_upload_that_a_raise_has_overtaken_which_the_store_denied_is_aborted(
     run(main())
 
 
-@pytest.mark.parametrize("call", ["forget_uploads", "complete_upload"])
+@pytest.mark.parametrize("call", ["forget", "complete"])
 def test_a_fault_beside_the_revoking_does_not_end_it(call: str) -> None:
     """R6: what is overtaken later is thrown away all the same, and the log has the fault."""
 
@@ -154,7 +154,7 @@ def test_a_fault_beside_the_revoking_does_not_end_it(call: str) -> None:
         async def broken(*_: object) -> None:
             raise RuntimeError("a fault")
 
-        setattr(r.store, call, broken)
+        setattr(r.store.uploads, call, broken)
         r.uploads.bindings._over["b", "o", "u"] = Upload("u", "b", "o", "j", 33, ""), "etag"
         with structlog.testing.capture_logs() as logs:
             await asyncio.sleep(3600)
@@ -173,17 +173,17 @@ def test_a_completion_that_could_not_be_recorded_is_recorded_later() -> None:
     async def main() -> None:
         r = await rig()
         upload_id, etag = await ready(r)
-        complete = r.store.complete_upload
+        complete = r.store.uploads.complete
 
         async def full(upload, etag):
-            r.store.complete_upload = complete
+            r.store.uploads.complete = complete
             raise StoreUnavailable("disk is full")
 
-        r.store.complete_upload = full
+        r.store.uploads.complete = full
         assert (await r.complete(upload_id, etag=etag)).status == 200
         for _ in range(40):
             await asyncio.sleep(1)
-        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
+        assert (await r.store.uploads.bound(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
 
     run(main())
 
@@ -200,7 +200,7 @@ def test_uploads_below_a_sealed_floor_are_aborted_once_what_is_lower_has_settled
         assert (await refusal(r.put(34, b"new"))).reason is Reason.HANDOVER_PENDING
         await r.fences.seal(FencingKey("j"), Token(34), Event("j", EventKind.SEALED, 34, 34))
         await asyncio.sleep(100)
-        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
+        assert (await r.store.uploads.bound(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
         assert r.upstream.uploads == {}
 
     run(main())
@@ -228,7 +228,7 @@ def test_two_completes_that_both_succeed_end_one_upload() -> None:
         r.upstream.silent.set()
         await looking.wait()
         await asyncio.sleep(1)
-        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
+        assert (await r.store.uploads.bound(BUCKET, JOB, upload_id)).state is UploadState.COMPLETED
         look_on.set()
         assert (await first).status == 200
         assert r.uploads.bindings.open_of("j") == 1
@@ -326,7 +326,7 @@ def test_an_upload_that_its_client_aborts_is_forgotten() -> None:
         upload_id, etag = await ready(r)
         assert (await abort(r, upload_id)).status == 204
         assert r.upstream.uploads == {}
-        assert await r.store.upload(BUCKET, JOB, upload_id) is None
+        assert await r.store.uploads.bound(BUCKET, JOB, upload_id) is None
         with pytest.raises(S3Error) as caught:
             await r.complete(upload_id, etag=etag)
         assert caught.value.code == "NoSuchUpload"
@@ -355,7 +355,7 @@ def test_an_upload_aborted_while_its_complete_may_land_is_remembered_over_a_cras
         _, seconds = await elapsed(r.put(34, b"B"))
         assert seconds == pytest.approx(300, abs=0.1)
         await asyncio.sleep(1)
-        assert await r.store.open_uploads(None, 10) == []
+        assert await r.store.uploads.unfinished(None, 10) == []
 
     run(main())
 
@@ -376,8 +376,8 @@ def test_an_upload_aborted_while_its_complete_may_land_is_forgotten_once_it_cann
         assert (await abort(r, landed)).code == "NoSuchUpload"
         assert (await r.complete(landed, etag=etag_2)).status == 200
         await asyncio.sleep(400)
-        assert await r.store.upload(BUCKET, JOB, lost) is None
-        assert (await r.store.upload(BUCKET, JOB, landed)).state is UploadState.COMPLETED
+        assert await r.store.uploads.bound(BUCKET, JOB, lost) is None
+        assert (await r.store.uploads.bound(BUCKET, JOB, landed)).state is UploadState.COMPLETED
         assert (await abort(r, landed)).code == "NoSuchUpload"
         assert (await r.complete(landed, etag=etag_2)).status == 200
 
@@ -392,7 +392,7 @@ def test_what_has_been_revoked_and_aborted_is_marked_and_its_client_is_told() ->
         upload_id, _ = await ready(r)
         await r.put(34, b"B")
         await asyncio.sleep(1)
-        assert (await r.store.upload(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
+        assert (await r.store.uploads.bound(BUCKET, JOB, upload_id)).state is UploadState.ABORTED
         sent = len(r.upstream.sent)
         await asyncio.sleep(100)
         assert len(r.upstream.sent) == sent
@@ -410,14 +410,14 @@ def test_one_upload_that_cannot_be_aborted_does_not_keep_the_others(error, logge
         r = await rig()
         await r.create(33)
         await r.create(33, key="renders/k/out")
-        revoke, broken = r.store.revoke_uploads, True
+        revoke, broken = r.store.uploads.revoke, True
 
         async def failing(key, below):
             if key == "j" and broken:
                 raise error
             return await revoke(key, below)
 
-        r.store.revoke_uploads = failing
+        r.store.uploads.revoke = failing
         with structlog.testing.capture_logs() as log:
             await r.put(34, b"B")
             await r.put(34, b"B", key="renders/k/out")

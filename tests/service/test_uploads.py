@@ -113,13 +113,13 @@ def test_create_overtaken_before_it_is_bound_leaves_nothing() -> None:
 
     async def main() -> None:
         r = await rig()
-        bind = r.store.bind_upload
+        bind = r.store.uploads.bind
 
         async def late_bind(upload):
             await r.put(34, b"B")
             await bind(upload)
 
-        r.store.bind_upload = late_bind
+        r.store.uploads.bind = late_bind
         assert (await refusal(r.create(33))).reason is Reason.STALE_TOKEN
         await asyncio.sleep(1)
         assert r.upstream.uploads == {}

@@ -50,7 +50,7 @@ class Disk(MemoryStore):
         copy = Disk(self._clock, name)
         copy._fences = {key: _without_lease(self.durable(key)) for key in self._fences}
         copy.jobs._jobs = dict(self.jobs._jobs)
-        copy._uploads, copy._owners = dict(self._uploads), dict(self._owners)
+        copy.uploads._bound, copy._owners = dict(self.uploads._bound), dict(self._owners)
         copy._rules_digest = self._rules_digest
         copy._authority = Authority(name, next_generation(self._authority.generation, 0), "")
         copy._rulings = {bucket: Ruling(bucket, RESTORED) for bucket in self._rulings}
@@ -134,6 +134,37 @@ class Jobs:
         return await self._store._io("delivered_by", lambda: self._disk.jobs.delivered_by(delivery), commits=False)
 
 
+class Uploads:
+    """One run's way to the bindings on disk."""
+
+    def __init__(self, store: Store, disk: Disk) -> None:
+        self._store, self._disk = store, disk
+
+    async def bind(self, upload: Upload) -> None:
+        await self._store._io("bind_upload", lambda: self._disk.uploads.bind(upload))
+
+    async def bound(self, *place: str) -> Upload | None:
+        return await self._store._io("upload", lambda: self._disk.uploads.bound(*place), commits=False)
+
+    async def complete(self, upload: Upload, etag: str) -> None:
+        await self._store._io("complete_upload", lambda: self._disk.uploads.complete(upload, etag))
+
+    async def close(self, upload: Upload) -> None:
+        await self._store._io("close_upload", lambda: self._disk.uploads.close(upload))
+
+    async def mark_aborted(self, upload: Upload) -> None:
+        await self._store._io("mark_aborted", lambda: self._disk.uploads.mark_aborted(upload))
+
+    async def revoke(self, key: str, below: int) -> list[Upload]:
+        return await self._store._io("revoke_uploads", lambda: self._disk.uploads.revoke(key, below))
+
+    async def unfinished(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
+        return await self._disk.uploads.unfinished(after, limit)
+
+    async def forget(self, before: float) -> int:
+        return await self._store._io("forget_uploads", lambda: self._disk.uploads.forget(before))
+
+
 class Store:
     """One run's way to the disk (`gateway.stores.base.Store`). Once the run is dead nothing reaches the disk."""
 
@@ -143,6 +174,7 @@ class Store:
         self._disk, self._chance, self._story, self._life = disk, chance, story, life
         self._flushing: asyncio.TimerHandle | None = None
         self.jobs = Jobs(self, disk)
+        self.uploads = Uploads(self, disk)
 
     async def start(self, rules_digest: str) -> Start:
         return await self._disk.start(rules_digest)
@@ -245,31 +277,7 @@ class Store:
     async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
         await self._io("advance_rebuild", lambda: self._disk.advance_rebuild(bucket, claim, after, objects))
 
-    # --- uploads and owners
-
-    async def bind_upload(self, upload: Upload) -> None:
-        await self._io("bind_upload", lambda: self._disk.bind_upload(upload))
-
-    async def upload(self, *place: str) -> Upload | None:
-        return await self._io("upload", lambda: self._disk.upload(*place), commits=False)
-
-    async def complete_upload(self, upload: Upload, etag: str) -> None:
-        await self._io("complete_upload", lambda: self._disk.complete_upload(upload, etag))
-
-    async def close_upload(self, upload: Upload) -> None:
-        await self._io("close_upload", lambda: self._disk.close_upload(upload))
-
-    async def mark_aborted(self, upload: Upload) -> None:
-        await self._io("mark_aborted", lambda: self._disk.mark_aborted(upload))
-
-    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
-        return await self._io("revoke_uploads", lambda: self._disk.revoke_uploads(key, below))
-
-    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
-        return await self._disk.open_uploads(after, limit)
-
-    async def forget_uploads(self, before: float) -> int:
-        return await self._io("forget_uploads", lambda: self._disk.forget_uploads(before))
+    # --- owners
 
     async def owner(self, bucket: str, object_key: str) -> str | None:
         return await self._io("owner", lambda: self._disk.owner(bucket, object_key), commits=False)

@@ -379,7 +379,7 @@ class Simulation:
 
     async def _not_revoked(self) -> None:
         """What has been overtaken is aborted."""
-        for upload in await self.gateway.disk.open_uploads(None, 1000):
+        for upload in await self.gateway.disk.uploads.unfinished(None, 1000):
             floor = self.gateway.disk.durable(upload.fence_key).floor
             if upload.state is UploadState.REVOKED or (upload.state is UploadState.OPEN and upload.token < floor):
                 self._break(f"the upload {upload.upload_id} of token {upload.token} is left, the floor is {floor}")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,13 +49,11 @@ from gateway.stores.sqlite.lazy import LazyWrites
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.outbox import SqliteOutbox
 from gateway.stores.sqlite.outbox_rows import OutboxRows
+from gateway.stores.sqlite.rows import execute, forget_before
+from gateway.stores.sqlite.uploads import SqliteUploads
 from gateway.stores.sqlite.writer import CHECK_TIMEOUT_S, Writer
-from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start, Upload, UploadState
+from gateway.stores.values import Authority, Event, Fence, Granted, GrantWanted, Ruling, Start
 
-FORGOTTEN_AT_ONCE = 1000
-"""Rows in one transaction: about 10 ms."""
-
-_UploadId = tuple[str, str, str]
 _ObjectId = tuple[str, str]
 
 
@@ -68,10 +66,10 @@ class SqliteStore:
         self._clock = clock
         self._lock = FileLock(path)
         self._fences: ReadThrough[str, Fence] = ReadThrough(cache_size)
-        self._uploads: ReadThrough[_UploadId, Upload | None] = ReadThrough(cache_size)
         self._owners: ReadThrough[_ObjectId, str | None] = ReadThrough(cache_size)
         self._lazy = LazyWrites()
         self._outbox_rows = OutboxRows()
+        self.uploads = SqliteUploads(lambda: self._writer, self._fetch, clock, cache_size)
         self.jobs = SqliteJobs(lambda: self._writer, self._fetch, lambda: self.authority.generation, clock)
         self.outbox = SqliteOutbox(self._outbox_rows, lambda: self._writer, self._fetch)
         self._connections = contextlib.AsyncExitStack()
@@ -136,7 +134,7 @@ class SqliteStore:
         """See Store. Bounded by CHECK_TIMEOUT_S."""
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
-                await self._writer.change_rows(partial(_execute, sql.COUNT_CHECK, {}))
+                await self._writer.change_rows(partial(execute, sql.COUNT_CHECK, {}))
         except TimeoutError as error:
             raise StoreUnavailable(f"no durable write within {CHECK_TIMEOUT_S:g} s") from error
 
@@ -208,7 +206,7 @@ class SqliteStore:
         return 0
 
     async def forget_grants(self, before: float) -> int:
-        return await self._forget(sql.FORGET_GRANTS, before, lambda _: None)
+        return await forget_before(self._writer, sql.FORGET_GRANTS, before)
 
     async def leases(self, after: str | None, limit: int, prefix: str = "") -> list[Fence]:
         return await self._list(sql.LEASES, after, limit, prefix)
@@ -229,62 +227,6 @@ class SqliteStore:
     def dropped_events(self) -> int:
         return self._lazy.dropped_events
 
-    # --- uploads --------------------------------------------------------------------------------------------
-
-    async def bind_upload(self, upload: Upload) -> None:
-        for text in (*_id_of(upload), upload.fence_key, upload.nonce):
-            require_text(text)
-        require_token(upload.token)
-        row = sql.row_of_upload(replace(upload, changed_at=self._clock()))
-        this = _id_of(upload)
-        bound = await self._writer.change_rows(
-            partial(_execute, sql.BIND_UPLOAD, row), lambda _: self._uploads.forget(this)
-        )
-        if not bound:
-            raise ValueError(f"upload {upload.upload_id!r} of {upload.bucket}/{upload.object_key} is bound")
-
-    async def upload(self, bucket: str, object_key: str, upload_id: str) -> Upload | None:
-        this = (bucket, object_key, upload_id)
-        return await self._uploads.read(this, partial(self._load_upload, this))
-
-    async def complete_upload(self, upload: Upload, etag: str) -> None:
-        values = _values_of(upload) | {"etag": require_text(etag), "at": self._clock()}
-        await self._change_upload(sql.COMPLETE_UPLOAD, upload, values)
-
-    async def mark_aborted(self, upload: Upload) -> None:
-        await self._change_upload(sql.MARK_ABORTED, upload, _values_of(upload) | {"at": self._clock()})
-
-    async def close_upload(self, upload: Upload) -> None:
-        await self._change_upload(sql.CLOSE_UPLOAD, upload, _values_of(upload))
-
-    async def revoke_uploads(self, key: str, below: int) -> list[Upload]:
-        values = {"key": require_text(key), "below": require_token(below), "at": self._clock()}
-        overtaken = [sql.upload_of(row) for row in await self._fetch(sql.OVERTAKEN_UPLOADS, values)]
-        if all(upload.state is UploadState.REVOKED for upload in overtaken):
-            return overtaken  # nothing to write: most hand-overs find no open upload
-
-        async def revoke(connection: aiosqlite.Connection) -> list[Upload]:
-            await connection.execute(sql.REVOKE_UPLOADS, values)
-            return [sql.upload_of(row) for row in await _execute(sql.OVERTAKEN_UPLOADS, values, connection)]
-
-        def committed(revoked: list[Upload]) -> None:
-            for upload in revoked:
-                self._uploads.forget(_id_of(upload))
-
-        return await self._writer.change_rows(revoke, committed)
-
-    async def open_uploads(self, after: tuple[str, str, str] | None, limit: int) -> list[Upload]:
-        bucket, object_key, upload_id = after or ("", "", "")
-        values = {"bucket": bucket, "object_key": object_key, "upload_id": upload_id, "limit": limit}
-        return [sql.upload_of(row) for row in await self._fetch(sql.OPEN_UPLOADS, values)]
-
-    async def forget_uploads(self, before: float) -> int:
-        def committed(forgotten: list[sql.Row]) -> None:
-            for bucket, object_key, upload_id in forgotten:
-                self._uploads.forget((bucket, object_key, upload_id))
-
-        return await self._forget(sql.FORGET_UPLOADS, before, committed)
-
     # --- owners ---------------------------------------------------------------------------------------------
 
     async def owner(self, bucket: str, object_key: str) -> str | None:
@@ -304,7 +246,7 @@ class SqliteStore:
 
         async def claim(connection: aiosqlite.Connection) -> str:
             await connection.execute(sql.CLAIM, values)
-            ((owner,),) = await _execute(sql.OWNER, this, connection)
+            ((owner,),) = await execute(sql.OWNER, this, connection)
             return str(owner)
 
         return await self._writer.change_rows(claim, lambda _: self._owners.forget(this))
@@ -347,14 +289,14 @@ class SqliteStore:
 
     async def _write_ruling(self, bucket: str, claim: str | None) -> None:
         values = {"bucket": require_text(bucket), "claim": claim}
-        await self._writer.change_rows(partial(_execute, sql.WRITE_RULING, values))
+        await self._writer.change_rows(partial(execute, sql.WRITE_RULING, values))
 
     async def advance_rebuild(self, bucket: str, claim: str, after: str, objects: int) -> None:
         values = {"bucket": bucket, "claim": claim, "after": require_text(after), "objects": objects}
-        await self._writer.change_rows(partial(_execute, sql.ADVANCE_REBUILD, values))
+        await self._writer.change_rows(partial(execute, sql.ADVANCE_REBUILD, values))
 
     async def forget_bucket(self, bucket: str) -> None:
-        await self._writer.change_rows(partial(_execute, sql.FORGET_BUCKET, (bucket,)))
+        await self._writer.change_rows(partial(execute, sql.FORGET_BUCKET, (bucket,)))
 
     async def backup(self, file: Path) -> None:
         if self._open_reader is None:
@@ -372,21 +314,9 @@ class SqliteStore:
             raise StoreUnavailable("the store is closed")
         return self._open_writer
 
-    async def _forget(self, statement: str, before: float, committed: Callable[[list[sql.Row]], None]) -> int:
-        """Little by little, with others' commits between."""
-        write = partial(_execute, statement, {"before": before, "limit": FORGOTTEN_AT_ONCE})
-        total = 0
-        while forgotten := await self._writer.change_rows(write, committed):
-            total += len(forgotten)
-        return total
-
     def _forget_rows(self) -> None:
-        self._uploads.clear()
+        self.uploads.clear_cache()
         self._owners.clear()
-
-    async def _change_upload(self, statement: str, upload: Upload, values: Mapping[str, object]) -> None:
-        this = _id_of(upload)
-        await self._writer.change_rows(partial(_execute, statement, values), lambda _: self._uploads.forget(this))
 
     async def _fetch(self, statement: str, values: sql.Values) -> list[sql.Row]:
         """What is committed, all rows at once."""
@@ -402,29 +332,7 @@ class SqliteStore:
             return sql.fence_of(row)
         return Fence(key)
 
-    async def _load_upload(self, this: _UploadId) -> Upload | None:
-        for row in await self._fetch(sql.UPLOAD, this):
-            return sql.upload_of(row)
-        return None
-
     async def _load_owner(self, this: _ObjectId) -> str | None:
         for (fence_key,) in await self._fetch(sql.OWNER, this):
             return str(fence_key)
         return None
-
-
-async def _execute(statement: str, values: sql.Values, connection: aiosqlite.Connection) -> list[sql.Row]:
-    return list(await connection.execute_fetchall(statement, values))
-
-
-def _id_of(upload: Upload) -> _UploadId:
-    return (upload.bucket, upload.object_key, upload.upload_id)
-
-
-def _values_of(upload: Upload) -> dict[str, object]:
-    return {
-        "bucket": upload.bucket,
-        "object_key": upload.object_key,
-        "upload_id": upload.upload_id,
-        "token": upload.token,
-    }

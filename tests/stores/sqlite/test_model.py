@@ -115,31 +115,31 @@ class Stores(RuleBasedStateMachine):
 
     @rule(upload=uploads)
     def bind(self, upload: Upload) -> None:
-        self.same(self.memory.bind_upload(upload), self.sqlite.bind_upload(upload))
+        self.same(self.memory.uploads.bind(upload), self.sqlite.uploads.bind(upload))
 
     @rule(upload=uploads)
     def complete_upload(self, upload: Upload) -> None:
         self.now += 1
-        self.same(self.memory.complete_upload(upload, "etag"), self.sqlite.complete_upload(upload, "etag"))
+        self.same(self.memory.uploads.complete(upload, "etag"), self.sqlite.uploads.complete(upload, "etag"))
 
     @rule(upload=uploads)
     def mark_aborted(self, upload: Upload) -> None:
         self.now += 1
-        self.same(self.memory.mark_aborted(upload), self.sqlite.mark_aborted(upload))
+        self.same(self.memory.uploads.mark_aborted(upload), self.sqlite.uploads.mark_aborted(upload))
 
     @rule(upload=uploads)
     def close_upload(self, upload: Upload) -> None:
-        self.same(self.memory.close_upload(upload), self.sqlite.close_upload(upload))
+        self.same(self.memory.uploads.close(upload), self.sqlite.uploads.close(upload))
 
     @rule(key=keys, below=tokens)
     def revoke(self, key: str, below: int) -> None:
         self.now += 1
-        self.same(self.memory.revoke_uploads(key, below), self.sqlite.revoke_uploads(key, below))
+        self.same(self.memory.uploads.revoke(key, below), self.sqlite.uploads.revoke(key, below))
 
     @rule(age=st.integers(0, 5))
     def forget_uploads(self, age: int) -> None:
         before = self.now - age
-        self.same(self.memory.forget_uploads(before), self.sqlite.forget_uploads(before))
+        self.same(self.memory.uploads.forget(before), self.sqlite.uploads.forget(before))
 
     @rule(object_key=st.sampled_from("xyz"), key=keys, seen=st.none() | keys)
     def claim(self, object_key: str, key: str, seen: str | None) -> None:
@@ -162,12 +162,12 @@ class Stores(RuleBasedStateMachine):
     def look_at_everything(self) -> None:
         """After a flush all reads agree."""
         self.loop.run_until_complete(self.sqlite.check())
-        self.same(self.memory.open_uploads(None, 10), self.sqlite.open_uploads(None, 10))
+        self.same(self.memory.uploads.unfinished(None, 10), self.sqlite.uploads.unfinished(None, 10))
         for object_key in "xyz":
             self.same(self.memory.owner("b", object_key), self.sqlite.owner("b", object_key))
             for number in "12":
                 this = ("b", object_key, number)
-                self.same(self.memory.upload(*this), self.sqlite.upload(*this))
+                self.same(self.memory.uploads.bound(*this), self.sqlite.uploads.bound(*this))
         for key in KEYS:
             self.same(self.memory.fence(key), self.sqlite.fence(key))
             expected = self.loop.run_until_complete(self.memory.events(key, None, 1000))

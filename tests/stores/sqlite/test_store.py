@@ -66,7 +66,7 @@ async def test_a_revocation_that_finds_nothing_writes_nothing(path: Path) -> Non
     store = SqliteStore(path)
     await store.start("rules")
     before = count_commits(path)
-    assert await store.revoke_uploads("job", 34) == []
+    assert await store.uploads.revoke("job", 34) == []
     assert count_commits(path) == before
     await store.stop(clean=True)
 
@@ -127,7 +127,7 @@ async def test_what_is_forgotten_holds_up_no_raise(path: Path) -> None:
             "INSERT INTO repeatable SELECT 'scope', 'call-' || i, 1, i / 5001.0 FROM n"
         )
     await store.start("rules")
-    for forget in (store.forget_uploads, store.forget_grants):
+    for forget in (store.uploads.forget, store.forget_grants):
         before = count_commits(path)
         forgetting = asyncio.create_task(forget(0.5))
         await asyncio.sleep(0)
