@@ -121,8 +121,11 @@ def _say(text: str) -> None:
 
 
 async def _tell_refused(gateway: Gateway, *, quiet: bool) -> None:
-    """Say what has to be rebuilt before anything fenced is served; the log says it, too."""
-    refused = await gateway.refused_buckets()
+    """Say what has to be rebuilt before anything fenced is served; the log says it, too, and where it cannot be said."""
+    try:
+        refused = await gateway.refused_buckets()
+    except StoreUnavailable:
+        return
     if refused and not quiet:
         _say("\nNothing fenced is served in:")
         for bucket, why in refused.items():

@@ -272,7 +272,8 @@ class Gateway:
         self._first_look = asyncio.create_task(self._look_at_upstream())
 
     async def refused_buckets(self) -> dict[str, str]:
-        """The buckets in which nothing fenced is served, and why, once the first look is over."""
+        """The buckets in which nothing fenced is served, and why, once the first look is over. Raises
+        `StoreUnavailable`."""
         if self._first_look is not None:
             await asyncio.wait([self._first_look])
         return await self.records.refusals()
@@ -286,10 +287,12 @@ class Gateway:
             await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
         except (UpstreamNotReached, UpstreamLost, FenceError) as error:
             self.telemetry.warning("upstream-unusable", reason=str(error))
+        except StoreUnavailable as error:
+            self.telemetry.warning("buckets-not-looked-at", reason=str(error))
 
     async def _look_at_buckets(self, names: Iterable[str]) -> None:
         """Tell at the start what has to be rebuilt before anything fenced is served. Those who may not list buckets are
-        told of the ones that the database knows; of others, at their first fenced write."""
+        told of the ones that the database knows; of others, at their first fenced write. Raises `StoreUnavailable`."""
         known = {ruling.bucket for ruling in await self._parts.store.rulings()}
         waiting = iter(sorted(known.union(names)))
 

@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway.cli.serve import _tell_refused
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
@@ -149,6 +150,22 @@ async def test_a_store_that_lists_no_buckets_is_no_warning(status: int, body: by
         rig.gateway.look_at_upstream()
         await rig.gateway.refused_buckets()
         assert "upstream-unusable" not in rig.logged
+
+
+class _Forgetful(MemoryStore):
+    """A store that cannot say which buckets it rules."""
+
+    async def rulings(self):
+        raise StoreUnavailable("disk error")
+
+
+async def test_a_database_that_cannot_say_which_buckets_it_rules_is_a_warning() -> None:
+    """The first look ended without a word, and what tells a person of it with a traceback at the stop."""
+    async with running(store=_Forgetful()) as rig:
+        rig.gateway.look_at_upstream()
+        await _tell_refused(rig.gateway, quiet=False)
+        last = json.loads(rig.logged.splitlines()[-1])
+    assert last | {"event": "buckets-not-looked-at", "level": "warning", "reason": "disk error"} == last
 
 
 class _Other(MemoryUpstream):
