@@ -121,7 +121,7 @@ def _say(text: str) -> None:
 
 
 async def _tell_refused(gateway: Gateway, *, quiet: bool) -> None:
-    """Say what has to be rebuilt before anything fenced is served; the log says it, too, and where it cannot be said."""
+    """Say what has to be rebuilt before anything fenced is served; the log says it, too, or that it cannot be said."""
     try:
         refused = await gateway.refused_buckets()
     except StoreUnavailable:
