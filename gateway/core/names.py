@@ -9,7 +9,8 @@ slash would lead around it. And some keys name no object there at all:
 - what climbs, by parts that are `.` or `..`: refused in a request's path, though not everywhere by older versions;
 - the store's own files: the parts of uploads under way (`.uploads/<id>/…`), and the versions of objects
   (`<key>.versions/v_<id>`), which can be written there past the object that they belong to. Where versions are kept
-  no longer, whatever else is put into that folder is taken for a version, too.
+  no longer, whatever else is put into that folder is taken for a version, too, and a file that is called like the
+  folder is removed by whoever looks for `<key>` and finds none.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ def names_own_file(object_key: str) -> bool:
 
 
 def lies_among_versions(object_key: str) -> bool:
-    """Whether the key names the folder that an object's versions would be filed in, or a file in it."""
+    """Whether the key names the folder that an object's versions would be filed in, a file in its place, or one in
+    it."""
     if ".versions" not in object_key:
         return False
     parts = _parts(object_key)
-    folder = parts[-1:] if names_folder(object_key) else parts[-2:-1]
-    return any(name.endswith(".versions") for name in folder)
+    places = parts[-1:] if names_folder(object_key) else parts[-2:]
+    return any(name.endswith(".versions") for name in places)
 
 
 def climbs(text: str) -> bool:

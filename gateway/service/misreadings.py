@@ -82,8 +82,8 @@ async def refuse_misfiled(
 async def _refuse_among_versions(
     upstream: Upstream, capabilities: CapabilitySource, operation: Operation, bucket: str, object_key: str
 ) -> None:
-    """Where versions are kept, a file gets a folder of its own for its versions and is taken for none; the folder of
-    another's holds which of them is the latest."""
+    """Where versions are kept, a file gets a folder of its own for its versions, is taken for none and stands in no
+    other's place; the folder of another's holds which of them is the latest."""
     if operation.name in _OF_FOLDERS or not (await capabilities.of_bucket(bucket)).files_paths:
         return
     kept = await versioning(upstream, bucket)

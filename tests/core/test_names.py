@@ -82,18 +82,21 @@ def test_what_only_looks_like_an_own_file(key: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["k.versions/", "k.versions/x", "/a//k.versions\\x", ".versions/x", "a/k.versions\\", "x.versions/y.versions/z"],
-)
+    [
+        "k.versions/", "k.versions/x", "/a//k.versions\\x", ".versions/x", "a/k.versions\\", "x.versions/y.versions/z",
+        "k.versions", "a\\k.versions", "k.versions/x.versions",
+    ],
+)  # fmt: skip
 def test_what_lies_among_versions(key: str) -> None:
-    """Their folder and what is in it, however they are spelt."""
+    """Their folder, what would stand in its place and what is in it, however they are spelt."""
     assert lies_among_versions(key)
 
 
 @pytest.mark.parametrize(
-    "key", ["k.versions", "k.versions/x/y", "k.versions/x/", "versions/x", "a.versionsx/y", "/", "k"]
+    "key", ["k.versions/x/y", "k.versions/x/", "versions/x", "a.versionsx/y", "a.versionsx", "/", "k"]
 )
 def test_what_lies_elsewhere(key: str) -> None:
-    """An object called so, and what is deeper below it."""
+    """What is called nearly so, and what is deeper below it."""
     assert not lies_among_versions(key)
 
 

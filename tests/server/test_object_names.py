@@ -17,6 +17,7 @@ from tests.server.rig import Answer, Rig, real, rule, running
 
 KEY = "renders/7/frame"
 RULES = [rule("renders/{job}/**", "{job}")]
+MOVING = [rule("renders/**", None, rekey=True)]
 SEAWEEDFS = FixedCapabilities(Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True))
 """What the probe finds, for tests that need not wait for it."""
 SPELLINGS = ["/renders/7/frame", "renders//7/frame", "renders/7//frame", "renders%5C7%5Cframe"]
@@ -149,19 +150,23 @@ async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_
         said = {"Status": status}
         await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
 
-    async def put(token: int, name: str = "frame", to: Rig = rig) -> int:
-        said = [("x-fencing-token", str(token))]
+    async def put(token: int, name: str = "frame", to: Rig = rig, job: str = bucket) -> int:
+        said = [("x-fencing-token", str(token)), ("x-fencing-key", job)]
         return (await to.ask("PUT", f"/{bucket}/renders/{bucket}/{name}", said, bytes(size_bytes))).status
 
     await asyncio.to_thread(client.create_bucket, Bucket=bucket)
     await keep_versions("Enabled")
-    assert [await put(34), await put(34, "another")] == [200, 200]
+    assert [await put(34), await put(34, "another"), await put(34, "third")] == [200, 200, 200]
     await keep_versions("Suspended")
     assert [await put(35), await put(35), await put(36), await put(35)] == [503, 200, 200, 412]
 
     # Nor does it cost more attempts where nothing is known of the object yet.
     async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as fresh:
         assert [await put(token, "another", fresh) for token in (36, 36, 37)] == [503, 200, 200]
+
+    # And where the object moves from one job to the next.
+    async with running(upstream=real(store_server), rules=MOVING, capabilities=SEAWEEDFS) as fresh:
+        assert [await put(token, "third", fresh, "next") for token in (1, 1, 2)] == [503, 200, 200]
 
 
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE, Mode.OFF])
@@ -237,6 +242,25 @@ async def test_nothing_is_put_among_the_versions_of_an_object(store_server: Stor
         deleted = await rig.ask("DELETE", f"/{bucket}/renders/{bucket}/frame?versionId={version}", said)
         assert deleted.status == 204
         assert (await rig.ask("GET", f"/{bucket}/renders/{bucket}/frame")).body == b"old"
+
+
+async def test_nothing_is_put_in_the_place_of_an_objects_versions(store_server: StoreServer) -> None:
+    """Where versions are kept no longer, the store takes a file `<key>.versions` for a folder that has been left over,
+    and removes it when somebody, whoever it is, looks for an absent `<key>`: with it went what a fence had
+    acknowledged. Where versions are kept such an object is filed as they are, and stays."""
+    bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+        for status, answered in (("Enabled", 200), ("Suspended", 501)):
+            versioning = {"Status": status}
+            await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=versioning)
+            place = f"/{bucket}/{status}.versions"
+            put = await rig.ask("PUT", place, said, b"fenced")
+            assert put.status == answered
+            assert (await rig.ask("POST", f"{place}?uploads", said, b"")).status == answered
+            assert (await rig.ask("HEAD", f"/{bucket}/{status}")).status == 404
+            assert (await rig.ask("GET", place)).status == (200 if answered == 200 else 404)
 
 
 async def test_a_batch_says_of_no_object_that_it_is_gone_which_is_there(rig: Rig, bucket: str) -> None:
