@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -21,6 +21,13 @@ T = TypeVar("T")
 Farewell = Callable[[], Coroutine[Any, Any, None]]
 FAREWELL_S = 5.0
 """How long giving back may take: it is a courtesy, since what is not given back runs out."""
+
+
+CLOSED = "this client is closed"
+
+
+class Ended(RuntimeError):
+    """The client is closed, or was made before a fork: nothing runs there any more."""
 
 
 class Background:
@@ -35,39 +42,45 @@ class Background:
         self._farewells: set[asyncio.Future[None]] = set()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have it run. Raises `RuntimeError` once closed, and in a process forked since."""
+        """Have it run. Raises `Ended` once closed, and in a process forked since."""
         try:
             loop = self._running()
-        except RuntimeError:
+        except Ended:
             coroutine.close()
             raise
         return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
     def call(self, coroutine: Coroutine[Any, Any, T], farewell: Farewell | None = None) -> T:
-        """Its result. Interrupted (Ctrl-C), it is cancelled, and `farewell` is called after it. Raises `RuntimeError`
-        in this very thread, which would wait for itself: in a callback."""
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise RuntimeError("a callback of a lease must not wait for the gateway: it would hold up all heartbeats")
+        """Its result. Interrupted (Ctrl-C), it is cancelled, and `farewell` is called after it. Raises `Ended`, also
+        when it is closed meanwhile; and `RuntimeError` in this very thread, which would wait for itself."""
+        self._not_from_within(coroutine)
         future = self.submit(coroutine)
         try:
             return future.result()
+        except CancelledError:
+            raise Ended(CLOSED) from None
         except BaseException as error:
             future.cancel()
             self._see_off(error, farewell)
             raise
 
     async def run(self, coroutine: Coroutine[Any, Any, T], farewell: Farewell | None = None) -> T:
-        """Its result, awaited in the caller's loop. Cancelled with its caller, and `farewell` is called after it."""
+        """Its result, awaited in the caller's loop. Cancelled with its caller, and `farewell` is called after it.
+        Raises `Ended`, also when it is closed meanwhile."""
+        future = asyncio.wrap_future(self.submit(coroutine))
         try:
-            return await asyncio.wrap_future(self.submit(coroutine))
+            await asyncio.wait([future])
         except BaseException as error:
+            future.cancel()
             self._see_off(error, farewell)
             raise
+        if future.cancelled():
+            raise Ended(CLOSED)
+        return future.result()
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Wait for farewells, cancel everything else, run `last`, and end the thread. Not to be called from within
-        it."""
+        """Wait for farewells, cancel everything else, run `last`, and end the thread. Raises `RuntimeError` in it."""
+        self._not_from_within(last)
         with self._lock:
             loop, thread, self._closed = self._loop, self._thread, True
         if loop is None or thread is None or self._process != os.getpid():
@@ -82,7 +95,7 @@ class Background:
     def _see_off(self, error: BaseException, farewell: Farewell | None) -> None:
         """Of who has gone away without hearing what became of his call. How that fares is nobody's concern."""
         if farewell is not None and not isinstance(error, Exception):
-            with suppress(RuntimeError):
+            with suppress(Ended):
                 self.submit(self._say(farewell))
 
     async def _say(self, farewell: Farewell) -> None:
@@ -104,12 +117,17 @@ class Background:
         await last
         await asyncio.get_running_loop().shutdown_default_executor()
 
+    def _not_from_within(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a callback of a lease must not wait for the gateway: it would hold up all heartbeats")
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
-            raise RuntimeError("this client was made before a fork: make one in each process")
+            raise Ended("this client was made before a fork: make one in each process")
         with self._lock:
             if self._closed:
-                raise RuntimeError("this client is closed")
+                raise Ended(CLOSED)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name="fencing-gateway", daemon=True)

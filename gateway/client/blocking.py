@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from gateway.client.background import Ended
 from gateway.client.engine import Connected
 from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
 from gateway.client.records import JobRecord
@@ -31,7 +33,8 @@ class _Context(Guarded):
         """Whatever the end of the body means."""
 
     def _leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        self._background.call(self._hold.leave(farewell), partial(self._hold.leave, farewell))
+        with suppress(Ended):  # there is nobody left to tell
+            self._background.call(self._hold.leave(farewell), partial(self._hold.leave, farewell))
 
     def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
         """As `Lease.complete`."""

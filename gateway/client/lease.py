@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from gateway.client.background import Ended
 from gateway.client.errors import LeaseLost
 from gateway.client.guarded import Guarded, GuardedJob, GuardedLease, in_words
 
@@ -71,7 +73,8 @@ class _Context(Guarded):
         """Whatever the end of the body means."""
 
     async def _leave(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        await self._background.run(self._hold.leave(farewell), partial(self._hold.leave, farewell))
+        with suppress(Ended):  # there is nobody left to tell
+            await self._background.run(self._hold.leave(farewell), partial(self._hold.leave, farewell))
 
     async def complete(self, result: object = None, outputs: Sequence[str] = ()) -> None:
         """Record the job as done, once and for all, with a JSON `result` of up to 64 KiB. The gateway first verifies

@@ -26,8 +26,8 @@ with client.lease("forked") as lease:
             lease.release()
         except RuntimeError as error:
             print(error, flush=True)
-        os._exit(0)
-    os.wait()
+        sys.exit(3)
+    print("exit", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
     lease.check()
 client.close()
 """
@@ -86,10 +86,12 @@ def test_signals_are_not_for_it() -> None:
 
 
 def test_a_fork_has_none(gateway: Served) -> None:
-    """A child has the client's memory and not its thread: it is told, and its parent's lease stays as it was."""
+    """A child has the client's memory and not its thread: it is told, leaves the context as it likes, and its parent's
+    lease stays as it was."""
     with python(FORKED, gateway) as process:
         told, _ = process.communicate(timeout=BOUND_S)
-    assert (process.returncode, told) == (0, "this client was made before a fork: make one in each process\n")
+    assert process.returncode == 0
+    assert told.splitlines() == ["this client was made before a fork: make one in each process", "exit 3"]
 
 
 def test_a_frozen_process_notices_at_its_first_look(gateway: Served) -> None:
@@ -114,6 +116,21 @@ def test_a_callback_that_waits_for_the_gateway() -> None:
 
     async def callback() -> None:
         background.call(nothing())
+
+    try:
+        with pytest.raises(RuntimeError, match="must not wait"):
+            background.submit(callback()).result(BOUND_S)
+        background.call(nothing())
+    finally:
+        background.close(nothing())
+
+
+def test_a_callback_that_closes_the_client() -> None:
+    """It would wait for its own thread to end: it is told so instead, and all goes on."""
+    background = Background()
+
+    async def callback() -> None:
+        background.close(nothing())
 
     try:
         with pytest.raises(RuntimeError, match="must not wait"):

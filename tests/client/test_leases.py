@@ -193,7 +193,7 @@ async def test_cancelled_again_while_it_is_given_back(gateway: Served, key: str)
 
 
 async def test_a_client_that_is_closed_keeps_no_lease(gateway: Served, key: str) -> None:
-    """Whoever still works under one is told at once that nobody renews it: his task is cancelled."""
+    """Whoever still works under one is told at once that it is lost, since nobody renews it: his task is cancelled."""
     client = GatewayClient(gateway.url)
     entered = asyncio.Event()
 
@@ -205,9 +205,19 @@ async def test_a_client_that_is_closed_keeps_no_lease(gateway: Served, key: str)
     task = asyncio.create_task(work())
     await entered.wait()
     await client.close()
-    with pytest.raises(RuntimeError, match="closed") as raised:
+    with pytest.raises(LeaseLost, match="closed"):
         await task
-    assert isinstance(raised.value.__context__, asyncio.CancelledError)
+
+
+async def test_a_client_that_is_closed_leaves_nobody_in_line(gateway: Served, key: str) -> None:
+    """Who waits in a call is told why it ends, and his task is not cancelled."""
+    async with GatewayClient(gateway.url) as other, other.lease(key):
+        client = GatewayClient(gateway.url)
+        waiting = asyncio.create_task(client.lease(key, wait_s=BOUND_S).__aenter__())
+        await asyncio.to_thread(gateway.until, lambda: gateway.rig.gateway.leases.waiting == 1)
+        await client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await waiting
 
 
 async def test_what_the_body_raises_comes_out_and_gives_the_lease_back(gateway: Served, key: str) -> None:
@@ -450,6 +460,42 @@ def test_a_lost_lease_is_raised_at_the_next_check(gateway: Served, key: str) -> 
         with pytest.raises(LeaseLost, match="overtaken"):
             work()
         assert told == ["fencing-gateway"]
+
+
+def test_a_thread_whose_client_is_closed(gateway: Served, key: str) -> None:
+    """The end of its context raises that the lease is lost, and who waits in line is told why that ends."""
+    client = SyncGatewayClient(gateway.url)
+    raised: list[Exception] = []
+
+    def wait_in_line() -> None:
+        try:
+            client.lease(key, wait_s=BOUND_S).__enter__()
+        except Exception as error:
+            raised.append(error)
+
+    def work() -> None:
+        thread = threading.Thread(target=wait_in_line)
+        with client.lease(key):
+            thread.start()
+            gateway.until(lambda: gateway.rig.gateway.leases.waiting == 1)
+            client.close()
+            thread.join(BOUND_S)
+
+    with pytest.raises(LeaseLost, match="closed"):
+        work()
+    assert [str(error) for error in raised] == ["this client is closed"]
+
+
+def test_what_a_body_raises_after_it_has_closed_its_client(gateway: Served, key: str) -> None:
+    """That there is nobody left to give the lease back to is no news beside it."""
+
+    def work(client: SyncGatewayClient) -> None:
+        with client.lease(key):
+            client.close()
+            _ = 1 // 0
+
+    with pytest.raises(ZeroDivisionError):
+        work(SyncGatewayClient(gateway.url))
 
 
 def test_the_end_of_a_lost_lease_raises(gateway: Served, key: str) -> None:
