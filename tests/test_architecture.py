@@ -1,8 +1,10 @@
-"""Time and chance come from the clock component alone, so that tests and simulations hold both in their hands."""
+"""The house is as docs/architecture.md draws it; time and chance come from its clock alone, so that tests and
+simulations hold both in their hands."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +29,10 @@ FORBIDDEN_NAMES = (
 ALLOWED = {
     ("cli/demonstration/incident.py", "asyncio.sleep"): "pauses between looks at what is still to be announced",
     ("cli/demonstration/receiver.py", "secrets.token_bytes"): "makes a webhook's secret, for one demonstration",
-    ("cli/program/guard.py", "time.CLOCK_BOOTTIME"): "a script that imports nothing, on the clock of the lease's holder",
+    (
+        "cli/program/guard.py",
+        "time.CLOCK_BOOTTIME",
+    ): "a script that imports nothing, on the clock of the lease's holder",
     ("cli/program/guard.py", "time.clock_gettime"): "the same",
     ("cli/program/guard.py", "time.monotonic"): "the same, where there is no such clock",
     ("cli/program/guard.py", "time.sleep"): "a look at the group now and then; when it is killed is the clock's",
@@ -45,13 +50,37 @@ ALLOWED = {
     ("service/rebuild.py", "asyncio.sleep"): "waits for moments of the clock, and between attempts",
     ("service/records.py", "asyncio.sleep"): "pauses between looks at a record; its age is the clock's",
     ("service/doubts.py", "asyncio.sleep"): "pauses between looks for a nonce; the settle time-out decides",
-    ("stores/memory.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
+    ("stores/memory/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("stores/sqlite/lock.py", "datetime.datetime.now"): "a note in the lock file, for people",
     ("stores/sqlite/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("upstream/embedded.py", "asyncio.sleep"): "the default of a parameter",
     ("upstream/examination.py", "asyncio.sleep"): "the default of a parameter",
     ("upstream/embedded_ports.py", "secrets.randbelow"): "tries ports until one is free",
 }
+
+
+def test_the_map_names_every_module() -> None:
+    """Each module is on the map in its folder, and the map names no other."""
+    assert drawn() == {
+        path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if not path.stem.startswith("__")
+    }
+
+
+def drawn() -> set[str]:
+    """The modules on the map: what is indented below a folder is in it."""
+    (tree,) = re.findall(
+        r"^gateway/\n(.*?)^\S", (ROOT.parent / "docs/architecture.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    modules: set[str] = set()
+    folders: list[tuple[int, str]] = []
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        folders = [(outer, name) for outer, name in folders if outer < indent]
+        if folder := re.match(r" *(\w+/) ", line):
+            folders.append((indent, folder[1]))
+        inside = "".join(name for _, name in folders)
+        modules.update(inside + module for module in re.findall(r"\w+\.py", line))
+    return modules
 
 
 def names_used(source: str) -> Iterator[str]:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.job_base import JobChange
-from gateway.stores.memory_jobs import MemoryJobs
-from gateway.stores.memory_outbox import MemoryOutbox
-from gateway.stores.memory_uploads import MemoryUploads
+from gateway.stores.memory.jobs import MemoryJobs
+from gateway.stores.memory.outbox import MemoryOutbox
+from gateway.stores.memory.uploads import MemoryUploads
 from gateway.stores.rules import (
     HISTORY_KEPT,
     granted,

@@ -1,0 +1,5 @@
+"""The store without a disk, for tests and simulation."""
+
+from gateway.stores.memory.store import MemoryStore
+
+__all__ = ["MemoryStore"]
