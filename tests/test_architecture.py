@@ -29,10 +29,7 @@ FORBIDDEN_NAMES = (
 ALLOWED = {
     ("cli/demonstration/incident.py", "asyncio.sleep"): "pauses between looks at what is still to be announced",
     ("cli/demonstration/receiver.py", "secrets.token_bytes"): "makes a webhook's secret, for one demonstration",
-    (
-        "cli/program/guard.py",
-        "time.CLOCK_BOOTTIME",
-    ): "a script that imports nothing, on the clock of the lease's holder",
+    ("cli/program/guard.py", "time.CLOCK_BOOTTIME"): "a script that imports nothing, on the clock of the holder",
     ("cli/program/guard.py", "time.clock_gettime"): "the same",
     ("cli/program/guard.py", "time.monotonic"): "the same, where there is no such clock",
     ("cli/program/guard.py", "time.sleep"): "a look at the group now and then; when it is killed is the clock's",
