@@ -91,8 +91,8 @@ class Conditions:
             if entry.state is ABSENT:
                 return admitted
         else:
-            streams = write.streams(self._small_body_bytes)
-            if entry.state is None and (streams or not (honoured or write.ruled)):
+            needed = write.streams(self._small_body_bytes) or entry.refuses_itself
+            if entry.state is None and (needed or not (honoured or write.ruled)):
                 await self._heads.look(write, live, entry)
         if entry.refuses_itself and entry.state is not None and (entry.state is ABSENT or entry.state.versioned):
             admitted.honoured = honoured = False

@@ -151,9 +151,10 @@ class RecordObjects:
         if seen is not None and seen.record == record:
             return seen
         if result is not None and result.status in CONDITION_FAILED_STATUS:
-            if seen is None or seen != instead_of or await versioning(self._upstream, name) != "Suspended":
+            if seen != instead_of or await versioning(self._upstream, name) != "Suspended":
                 return None
-            # SeaweedFS refuses what it kept a version of, once it keeps none (decision 0016).
+            # SeaweedFS refuses what it kept a version of, once it keeps none, and absence that hides one of before
+            # (decision 0016).
             await self._put(name, record, None)
             seen = await self.read(name)
             return seen if seen is not None and seen.record == record else None

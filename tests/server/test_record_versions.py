@@ -16,12 +16,14 @@ from tests.server.rig import real, running
 from tests.server.test_object_names import SEAWEEDFS
 
 
+@pytest.mark.parametrize("versions_at_first", [False, True], ids=["none at first", "from the start"])
 @pytest.mark.parametrize("lost", [False, True], ids=["there", "deleted"])
 async def test_a_bucket_that_keeps_versions_no_longer_is_still_its_gateways(
-    store_server: StoreServer, lost: bool
+    store_server: StoreServer, lost: bool, versions_at_first: bool
 ) -> None:
-    """The store refuses the record that it shows, a version of before, as a condition: the next run of the gateway
-    would have refused every fenced write there. Afterwards conditions hold as ever, and another database is told so."""
+    """The store refuses the record that it shows, a version of before, as a condition, and its absence where it has one
+    of before that: the next run of the gateway would have refused every fenced write there. Afterwards conditions hold
+    as ever, and another database is told so."""
     bucket, client, store = f"record-{secrets.token_hex(6)}", store_server.client, MemoryStore()
 
     async def keep_versions(status: str) -> None:
@@ -37,8 +39,10 @@ async def test_a_bucket_that_keeps_versions_no_longer_is_still_its_gateways(
         return found
 
     await asyncio.to_thread(client.create_bucket, Bucket=bucket)
-    await keep_versions("Enabled")
+    if versions_at_first:
+        await keep_versions("Enabled")
     assert await statuses(store) == [200, 200]
+    await keep_versions("Enabled")
     if lost:
         await asyncio.to_thread(client.delete_object, Bucket=bucket, Key=RECORD_KEY)
     await keep_versions("Suspended")
