@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 
@@ -113,7 +114,7 @@ async def connect_writer(path: Path) -> aiosqlite.Connection:
     """The connection that writes; transactions begin and end as it is told, never by themselves."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
-    connection = await aiosqlite.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+    connection = await _connection(path, timeout=BUSY_TIMEOUT_S)
     try:
         version = await _schema_version(connection, path)
         for pragma in _PRAGMAS:
@@ -154,7 +155,14 @@ async def connect_reader(path: Path) -> aiosqlite.Connection:
 
     It cannot checkpoint either: two connections that do can lose commits in SQLite before 3.51.3
     (https://sqlite.org/wal.html)."""
-    return await aiosqlite.connect(read_only(path), uri=True, isolation_level=None)
+    return await _connection(read_only(path), uri=True)
+
+
+def _connection(database: Path | str, **options: Any) -> aiosqlite.Connection:
+    """To be awaited. Its thread does not outlive the program: else one that a fault has ended would stay for ever."""
+    connection = aiosqlite.connect(database, isolation_level=None, **options)
+    connection._thread.daemon = True
+    return connection
 
 
 def read_only(path: Path) -> str:

@@ -26,6 +26,11 @@ async def hold(path: Path) -> None:
     await asyncio.Event().wait()
 
 
+async def leave(path: Path) -> None:
+    """Open the store and go, as after a fault of the program."""
+    await SqliteStore(path).start("rules")
+
+
 async def raise_for_ever(path: Path, seed: int) -> None:
     """Raise floors from 16 callers, and say each one that is acknowledged."""
     store = SqliteStore(path)
@@ -83,6 +88,8 @@ def main() -> None:
     match what:
         case "hold":
             asyncio.run(hold(Path(path)))
+        case "leave":
+            asyncio.run(leave(Path(path)))
         case "raise":
             asyncio.run(raise_for_ever(Path(path), int(rest[0])))
         case "fill":

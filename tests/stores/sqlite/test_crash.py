@@ -46,6 +46,17 @@ async def test_no_acknowledged_floor_is_lost_by_a_kill(tmp_path: Path, spawn: Sp
     await store.stop(clean=True)
 
 
+async def test_a_process_that_has_not_closed_its_database_ends(tmp_path: Path, spawn: Spawn) -> None:
+    """A gateway that a fault has ended would have stayed for ever, serving nothing, and nobody would have started it
+    again; so would a test run. The next start is unclean, as after a kill."""
+    child = await spawn("leave", tmp_path / "gateway.db")
+    async with asyncio.timeout(20):
+        assert await child.wait() == 0
+    store = SqliteStore(tmp_path / "gateway.db")
+    assert not (await store.start("rules")).clean
+    await store.stop(clean=True)
+
+
 @dataclass
 class Recording:
     """A database as it lay on the disk, its log, and how long the log was when each round was answered."""
