@@ -91,11 +91,12 @@ class Conditions:
             if entry.state is ABSENT:
                 return admitted
         else:
-            needed = write.streams(self._small_body_bytes) or entry.refuses_itself
-            if entry.state is None and (needed or not (honoured or write.ruled)):
+            belied = entry.refuses_itself and operation.name == "PutObject"
+            streams = write.streams(self._small_body_bytes)
+            if entry.state is None and (streams or belied or not (honoured or write.ruled)):
                 await self._heads.look(write, live, entry)
-        if entry.refuses_itself and entry.state is not None and (entry.state is ABSENT or entry.state.versioned):
-            admitted.honoured = honoured = False
+            if belied and entry.state is not None and (entry.state is ABSENT or entry.state.versioned):
+                admitted.honoured = honoured = False
         return admitted.on(entry.state) if honoured else admitted
 
     async def _before_delete(self, write: Write, live: LiveGate, entry: ObjectEntry) -> Result | None:
