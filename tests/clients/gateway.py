@@ -10,6 +10,7 @@ import http.client
 import json
 import secrets
 import socket
+import sqlite3
 import subprocess
 import threading
 import urllib.request
@@ -170,6 +171,14 @@ class WatchedGateway(GatewayProcess):
                 connection.close()
             client.close()
             self.lines.wait(mark, lambda lines: sum(_is_busy(line) for line in lines) >= len(busy))
+
+    @contextlib.contextmanager
+    def without_database(self) -> Iterator[None]:
+        """Within the block another program writes to the database: no floor can rise, and each write that
+        would raise one is 503 ServiceUnavailable."""
+        with contextlib.closing(sqlite3.connect(self.directory / "gateway.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
 
 
 def _is_busy(line: dict[str, Any]) -> bool:
