@@ -137,6 +137,57 @@ async def test_folders_that_objects_have_made_can_be_made_under_a_token(rig: Rig
     assert (await rig.ask("PUT", f"/{bucket}/folder/", [token], b"")).status == 412
 
 
+async def keeping_versions(store_server: StoreServer, *kept: str, bucket: str = "") -> str:
+    """A bucket, a new one if none is named, in which versions are kept, or are no longer, one after the other."""
+    client = store_server.client
+    if not bucket:
+        bucket = f"folders-{secrets.token_hex(6)}"
+        await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    for status in kept:
+        said = {"Status": status}
+        await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=said)
+    return bucket
+
+
+@pytest.mark.parametrize("kept", [(), ("Enabled",), ("Suspended",), ("Enabled", "Suspended")], ids=str)
+async def test_what_is_done_to_a_folder_leaves_what_is_in_it(store_server: StoreServer, kept: tuple[str, ...]) -> None:
+    """The folder of a job is no object of the job: no rule for what is in it names it, and who made it may be long
+    gone. Made and removed, in every way, it takes nothing along."""
+    bucket = await keeping_versions(store_server, *kept[:1])
+    async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as rig:
+        for key in ("frame", "deeper/frame"):
+            put = await rig.ask("PUT", f"/{bucket}/renders/7/{key}", [("x-fencing-token", "34")], b"fenced")
+            assert put.status == 200
+        await keeping_versions(store_server, *kept[1:], bucket=bucket)
+        for folder in ("renders/7/", "renders/"):
+            for query, version in (("", ""), ("?versionId=null", "<VersionId>null</VersionId>")):
+                batch = f"<Delete><Object><Key>{folder}</Key>{version}</Object></Delete>".encode()
+                assert (await rig.ask("PUT", f"/{bucket}/{folder}", [], b"")).status == 200
+                assert (await rig.ask("DELETE", f"/{bucket}/{folder}{query}")).status == 204
+                assert (await rig.ask("PUT", f"/{bucket}/{folder}", [], b"")).status == 200
+                assert (await rig.ask("POST", f"/{bucket}?delete", [], batch)).status == 200
+        for key in ("frame", "deeper/frame"):
+            got = await rig.ask("GET", f"/{bucket}/renders/7/{key}")
+            assert (got.body, got.header("x-fencing-object-token")) == (b"fenced", "34")
+
+
+@pytest.mark.parametrize("kept", [(), ("Suspended",)], ids=str)
+async def test_the_null_version_of_a_folder_is_the_object_of_that_name(
+    store_server: StoreServer, kept: tuple[str, ...]
+) -> None:
+    """The store removes `a` when it is asked to remove the version `null` of `a/`: its fence speaks."""
+    bucket = await keeping_versions(store_server, *kept)
+    async with running(upstream=real(store_server), rules=RULES, capabilities=SEAWEEDFS) as rig:
+        for key in (KEY, "free"):
+            put = await rig.ask("PUT", f"/{bucket}/{key}", [("x-fencing-token", "34")], b"fenced")
+            assert put.status == 200
+            batch = f"<Delete><Object><Key>{key}/</Key><VersionId>null</VersionId></Object></Delete>".encode()
+            for said_of_token, refusal in (([], 428), ([("x-fencing-token", "33")], 412)):
+                assert (await rig.ask("DELETE", f"/{bucket}/{key}/?versionId=null", said_of_token)).status == refusal
+                assert b"<Deleted>" not in (await rig.ask("POST", f"/{bucket}?delete", said_of_token, batch)).body
+            assert (await rig.ask("GET", f"/{bucket}/{key}")).body == b"fenced"
+
+
 @pytest.mark.parametrize("size_bytes", [1, 100_000], ids=["at hand", "streamed"])
 async def test_where_versions_are_kept_no_longer_an_object_takes_writes_under_a_token(
     rig: Rig, store_server: StoreServer, size_bytes: int
