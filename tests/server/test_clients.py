@@ -108,10 +108,10 @@ async def test_strangers(rig: Rig) -> None:
         answer = await rig.ask("PUT", "/b/k", [("X-Fencing-Token", "9")], b"x", credentials=credentials)
         assert (answer.status, answer.code) == (400 if code == "InvalidToken" else 403, code)
         assert rig.record["client"] == credentials.access_key
-    nobody = await rig.say(
-        raw("PUT /b/k HTTP/1.1", [("host", HOST), ("content-length", "0"), ("x-fencing-token", "9")])
-    )
-    assert (nobody.status, nobody.code) == (403, "AccessDenied")
+    for line in ("PUT /b/k", "DELETE /b/k", "GET /b/k", "GET /b?list-type=2", "GET /"):
+        fields = [("host", HOST), ("content-length", "0"), ("x-fencing-token", "9")]
+        nobody = await rig.say(raw(f"{line} HTTP/1.1", fields))
+        assert (nobody.status, nobody.code) == (403, "AccessDenied"), line
     assert rig.upstream.requests == []
     assert (await rig.fence("object:b/k")).floor == 5
 
