@@ -23,8 +23,9 @@ from gateway.cli.table import print_table
 from gateway.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.core.errors import FenceError
-from gateway.server.assemble import store_path, upstream_beside
-from gateway.server.tls import tls_faults
+from gateway.server.assemble import store_path
+from gateway.server.behind import store_beside
+from gateway.server.tls import Tls, tls_faults
 from gateway.service.record import NoBucket, RecordObjects
 from gateway.service.rulings import fault_of, remedy
 from gateway.stores.base import StoreUnavailable
@@ -146,7 +147,8 @@ async def _examine(settings: Settings, bucket: str, silence_s: float, *, lend: b
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     clock = SystemClock()
-    upstream, stop = await upstream_beside(settings, clock)
+    behind = await store_beside(settings, Tls(settings, clock.wall))
+    upstream = behind.client
     try:
         async with AsyncExitStack() as lent:
             own = await lent.enter_async_context(LentBucket(upstream, bucket)) if lend else None
@@ -159,8 +161,8 @@ async def _examine(settings: Settings, bucket: str, silence_s: float, *, lend: b
         return report, standing
     finally:
         await upstream.close()
-        if stop is not None:
-            await stop()
+        if behind.stop is not None:
+            await behind.stop()
 
 
 async def standing_of(settings: Settings, bucket: str, records: RecordObjects) -> Standing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from gateway.credentials_file import (
 )
 from gateway.s3.sigv4 import Credentials
 from gateway.server.app import Gateway, Parts
+from gateway.server.behind import store_behind
 from gateway.server.clients import Client
 from gateway.server.control.access import ApiToken
 from gateway.server.listener import Limits
@@ -38,13 +38,9 @@ from gateway.service.queues import QueueRule, QueueRules
 from gateway.service.waits import Timing
 from gateway.service.webhooks import Webhook
 from gateway.stores.sqlite import SqliteStore
-from gateway.upstream.base import Capabilities
+from gateway.upstream.base import Capabilities, CapabilitySource
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.credentials import AwsCredentials, CredentialsProvider, StaticCredentials
-from gateway.upstream.embedded import EmbeddedStore, running_store
 from gateway.upstream.probe import FixedCapabilities, Prober
-
-DEFAULT_REGION = "us-east-1"
 
 
 async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gateway:
@@ -58,25 +54,17 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
         # The database first: its lock tells a second gateway before anything else is touched.
         start = await store.start(rules_digest(settings))
         undo.push_async_callback(store.stop, clean=start.clean)
-        upstream, stop_backend, settled = await _upstream(settings, tls)
-        if stop_backend is not None:
-            undo.push_async_callback(stop_backend)
-        conditional = settings.upstream.conditional
+        behind = await store_behind(settings, tls)
+        if behind.stop is not None:
+            undo.push_async_callback(behind.stop)
         parts = Parts(
             store=store,
             store_start=start,
-            upstream=upstream,
-            capabilities=(
-                FixedCapabilities(Capabilities())
-                if conditional == "off"
-                else Prober(upstream, clock, await_race=conditional == "require")
-            ),
+            upstream=behind.client,
+            capabilities=_capabilities(settings, behind.client, clock),
             rules=ruleset(settings),
             clients=clients(settings),
-            api_tokens=tuple(
-                ApiToken(token.token.get_secret_value(), token.role == "operator", token.keys, token.client)
-                for token in settings.api_token
-            ),
+            api_tokens=_api_tokens(settings),
             sessions=sessions(settings),
             session_lifetime_s=settings.s3.session_lifetime_s,
             s3_endpoint_url=settings.s3.endpoint_url,
@@ -87,24 +75,14 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             max_lease_ttl_s=settings.lease.max_ttl_s,
             max_lease_wait_s=settings.lease.max_wait_s,
             queues=_queue_rules(settings),
-            limits=Limits(
-                max_concurrent_requests=settings.s3.max_concurrent_requests,
-                max_concurrent_requests_per_client=settings.s3.max_concurrent_requests_per_client,
-                max_connections=settings.s3.max_connections,
-                max_header_bytes=settings.s3.max_header_bytes,
-                max_header_field_bytes=settings.s3.max_header_field_bytes,
-                header_timeout_s=settings.s3.header_timeout_s,
-                keepalive_timeout_s=settings.s3.keepalive_timeout_s,
-                idle_timeout_s=settings.s3.idle_timeout_s,
-                min_body_bytes_per_s=settings.s3.min_body_bytes_per_s,
-            ),
-            backends=() if stop_backend is None else (stop_backend,),
+            limits=_limits(settings),
+            backends=() if behind.stop is None else (behind.stop,),
             tls=tls,
-            upstream_tls_fault=lambda: upstream.tls_fault,
+            upstream_tls_fault=lambda: behind.client.tls_fault,
             upstream_unsigned=settings.upstream.url not in ("embedded", "aws") and settings.upstream.access_key is None,
-            upstream_settled=settled,
+            upstream_settled=behind.settled,
             anonymous_read=settings.s3.anonymous_read,
-            require_conditional=conditional == "require",
+            require_conditional=settings.upstream.conditional == "require",
             small_body_bytes=settings.fencing.small_body_bytes,
             fenced_before=settings.store.fenced_before,
             record_lapse_s=settings.store.record_lapse_s,
@@ -214,6 +192,35 @@ def rules_digest(settings: Settings) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def _capabilities(settings: Settings, upstream: UpstreamClient, clock: Clock) -> CapabilitySource:
+    conditional = settings.upstream.conditional
+    if conditional == "off":
+        return FixedCapabilities(Capabilities())
+    return Prober(upstream, clock, await_race=conditional == "require")
+
+
+def _api_tokens(settings: Settings) -> tuple[ApiToken, ...]:
+    return tuple(
+        ApiToken(token.token.get_secret_value(), token.role == "operator", token.keys, token.client)
+        for token in settings.api_token
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    s3 = settings.s3
+    return Limits(
+        max_concurrent_requests=s3.max_concurrent_requests,
+        max_concurrent_requests_per_client=s3.max_concurrent_requests_per_client,
+        max_connections=s3.max_connections,
+        max_header_bytes=s3.max_header_bytes,
+        max_header_field_bytes=s3.max_header_field_bytes,
+        header_timeout_s=s3.header_timeout_s,
+        keepalive_timeout_s=s3.keepalive_timeout_s,
+        idle_timeout_s=s3.idle_timeout_s,
+        min_body_bytes_per_s=s3.min_body_bytes_per_s,
+    )
+
+
 def _queue_rules(settings: Settings) -> QueueRules:
     return QueueRules(
         tuple(
@@ -241,61 +248,4 @@ def _timing(settings: Settings) -> Timing:
         handover_wait_s=fencing.handover_wait_s,
         commit_timeout_s=fencing.commit_timeout_s,
         commit_timeout_assembly_s=fencing.commit_timeout_assembly_s,
-    )
-
-
-async def upstream_beside(
-    settings: Settings, clock: Clock
-) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None]:
-    """The client of the store behind, for a command that may run beside a gateway, and what stops it. An embedded store
-    that runs is used as it is; one that does not is started. Raises as `start_gateway` does."""
-    tls = Tls(settings, clock.wall)
-    if settings.upstream.url == "embedded" and (running := running_store(settings.upstream.directory)) is not None:
-        url, credentials = running
-        return _client(settings, tls, url, DEFAULT_REGION, StaticCredentials(credentials), "path"), None
-    client, stop, _ = await _upstream(settings, tls)
-    return client, stop
-
-
-async def _upstream(settings: Settings, tls: Tls) -> tuple[UpstreamClient, Callable[[], Awaitable[None]] | None, bool]:
-    """The client of the store behind, what stops it, and whether nothing of an earlier run can still land there."""
-    upstream = settings.upstream
-    if upstream.url == "embedded":
-        store = EmbeddedStore(upstream.directory)
-        await store.start()
-        client = _client(settings, tls, store.url, DEFAULT_REGION, StaticCredentials(store.credentials), "path")
-        return client, store.stop, True
-    given = None
-    if upstream.access_key is not None and upstream.secret_key is not None:
-        token = upstream.session_token
-        given = Credentials(
-            upstream.access_key, upstream.secret_key.get_secret_value(), token.get_secret_value() if token else None
-        )
-    if upstream.url != "aws":
-        region = upstream.region or DEFAULT_REGION
-        return _client(settings, tls, upstream.url, region, StaticCredentials(given), "path"), None, False
-    chain = AwsCredentials()
-    target = await chain.target(upstream.region or None)
-    if given is None:
-        await chain.start()
-    provider: CredentialsProvider = chain if given is None else StaticCredentials(given)
-    return _client(settings, tls, target.endpoint, target.region, provider, "virtual"), chain.close, False
-
-
-def _client(
-    settings: Settings, tls: Tls, endpoint: str, region: str, credentials: CredentialsProvider, usual_addressing: str
-) -> UpstreamClient:
-    upstream = settings.upstream
-    addressing = usual_addressing if upstream.addressing == "auto" else upstream.addressing
-    return UpstreamClient(
-        endpoint,
-        region=region,
-        credentials=credentials,
-        addressing="virtual" if addressing == "virtual" else "path",
-        settle_timeout_s=settings.fencing.settle_timeout_s,
-        connect_timeout_s=upstream.connect_timeout_s,
-        silence_timeout_s=upstream.silence_timeout_s,
-        max_connections=upstream.max_connections,
-        idle_s=upstream.idle_connection_timeout_s,
-        tls=tls.upstream,
     )
