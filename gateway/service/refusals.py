@@ -134,10 +134,12 @@ def bucket_moves(what: str) -> TryAgain:
 
 def in_doubt(write: Write, floor: int, seen: str) -> FenceError:
     """Nobody knows whether the write has been applied, or still will be."""
+    encrypted = (write.head.headers.get("x-amz-server-side-encryption") or "").startswith("aws:kms")
+    without_kms = " If that goes on: it asks for a KMS key, and a store without a KMS fails so." if encrypted else ""
     return TryAgain(
         Reason.IN_DOUBT,
         f"The object store's answer was lost after the write had been sent ({seen}): it may have been applied, or "
-        "still be. Send the request again with the same token.",
+        f"still be. Send the request again with the same token.{without_kms}",
         key=write.key,
         token=write.token or None,
         floor=floor,

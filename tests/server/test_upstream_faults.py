@@ -7,7 +7,8 @@ import pytest
 from gateway.s3.errors import S3Error, to_xml
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
-from tests.server.rig import BUCKET, rule, running
+from tests.conftest import StoreServer
+from tests.server.rig import BUCKET, real, rule, running
 
 
 class Refusing(MemoryUpstream):
@@ -120,3 +121,13 @@ async def test_a_request_that_was_not_served_names_its_key_in_the_log() -> None:
         )
         assert answer.code == "InvalidAccessKeyId"
         assert rig.record["client"] == "NOBODY"
+
+
+async def test_a_write_that_wants_a_kms_key_is_told_why_it_may_fail(store_server: StoreServer, bucket: str) -> None:
+    """The embedded store has no KMS and answers 500, which leaves the write in doubt (R5) each time anew."""
+    kms = [("x-fencing-token", "5"), ("x-amz-server-side-encryption", "aws:kms")]
+    async with running(upstream=real(store_server), rules=[rule("renders/{job}/**", "{job}")]) as rig:
+        refused = await rig.ask("PUT", f"/{bucket}/renders/j/k", kms, b"x")
+        assert (refused.status, refused.xml["FencingReason"]) == (503, "InDoubt")
+        assert "it asks for a KMS key" in refused.xml["Message"]
+        assert (await rig.ask("PUT", f"/{bucket}/renders/j/k", kms[:1], b"x")).status == 200
