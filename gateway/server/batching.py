@@ -60,7 +60,7 @@ async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObjec
     try:
         refuse_record_key(one.key)
         await refuse_misfiled(writes.capabilities, operation, bucket, one.key)
-        await refuse_unrouted(writes.capabilities, bucket, one.key, one.version_id)
+        await refuse_unrouted(writes.upstream, writes.capabilities, bucket, one.key, one.version_id)
         return name, call.services.rules.map(bucket, name)
     except FenceError as error:
         return name, error

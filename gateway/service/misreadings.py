@@ -23,6 +23,7 @@ _OF_PAGES = frozenset({"GET", "HEAD", "PUT"})
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
 _BACKSLASH = "means a slash by its backslash, but not in a batch, where it would be said to be gone and still be there"
+_DOUBLED = "means one slash by two, but not in a batch where versions are kept: it would be said to be gone there, too"
 _CLIMBS = "leads elsewhere: a part of it is . or .."
 _AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
 _OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
@@ -60,11 +61,16 @@ async def refuse_misread(
             await _refuse(capabilities, bucket, _CLIMBS)
 
 
-async def refuse_unrouted(capabilities: CapabilitySource, bucket: str, object_key: str, version_id: str | None) -> None:
-    """Raises `Refused` (OperationNotFenced) for an object of a batch whose key or version would lead to another file.
-    In a request's own path the store refuses such keys by itself, and takes a backslash for a slash."""
+async def refuse_unrouted(
+    upstream: Upstream, capabilities: CapabilitySource, bucket: str, object_key: str, version_id: str | None
+) -> None:
+    """Raises `Refused` (OperationNotFenced) for an object of a batch whose key or version would lead to another file,
+    or to none; `TryAgain`. In a request's own path the store refuses such keys by itself, and takes a backslash, or two
+    slashes, for a slash."""
     if "\\" in object_key:
         await _refuse(capabilities, bucket, _BACKSLASH)
+    if "//" in object_key and await _keeps_versions_as_paths(upstream, capabilities, bucket):
+        await _refuse(capabilities, bucket, _DOUBLED)
     if climbs(object_key):
         await _refuse(capabilities, bucket, _CLIMBS)
     await _refuse_id(capabilities, bucket, version_id or "")
@@ -89,6 +95,10 @@ async def _refuse_among_versions(
     kept = await versioning(upstream, bucket)
     if kept == "Suspended" or (kept and names_folder(object_key)):
         await _refuse(capabilities, bucket, _AMONG_VERSIONS)
+
+
+async def _keeps_versions_as_paths(upstream: Upstream, capabilities: CapabilitySource, bucket: str) -> bool:
+    return (await capabilities.of_bucket(bucket)).files_paths and await versioning(upstream, bucket) == "Enabled"
 
 
 async def _refuse_page(capabilities: CapabilitySource, bucket: str) -> None:

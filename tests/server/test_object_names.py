@@ -326,6 +326,29 @@ async def test_a_batch_says_of_no_object_that_it_is_gone_which_is_there(rig: Rig
     assert (await rig.ask("HEAD", f"/{bucket}/renders%5C7%5Cback")).status == 404
 
 
+async def test_a_batch_in_a_bucket_with_versions_deletes_what_it_says(store_server: StoreServer) -> None:
+    """Where versions are kept the store puts the delete marker of a batch's `a//b` in another place than `a/b`'s, and
+    says `Deleted`; a path with two slashes it takes for the object everywhere."""
+    bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+        for status, refused in ((None, 0), ("Enabled", 3), ("Suspended", 0)):
+            if status:
+                versioning = {"Status": status}
+                await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=versioning)
+            for spelling in ("a//b", "//a/b", "a///b", "/a/b"):
+                assert (await rig.ask("PUT", f"/{bucket}/{spelling}", said, b"there")).status == 200
+                batch = f"<Delete><Object><Key>{spelling}</Key></Object></Delete>".encode()
+                answer = await rig.ask("POST", f"/{bucket}?delete", said, batch)
+                gone = answer.body.count(b"<Deleted>")
+                refused -= answer.body.count(b"<Code>NotImplemented</Code>")
+                assert (await rig.ask("HEAD", f"/{bucket}/a/b")).status == (404 if gone else 200), (status, spelling)
+                assert (await rig.ask("DELETE", f"/{bucket}/{spelling}", said)).status == 204
+                assert (await rig.ask("HEAD", f"/{bucket}/a/b")).status == 404
+            assert refused == 0
+
+
 async def test_no_object_of_a_batch_leads_elsewhere(rig: Rig, store_server: StoreServer, bucket: str) -> None:
     """Older versions of the store follow such keys, and versions, as paths."""
     for named in (
