@@ -113,7 +113,6 @@ class Parts:
     virtual_host_suffixes: tuple[str, ...] = ()
     s3_address: tuple[str, int] = ("127.0.0.1", 0)
     control_address: tuple[str, int] = ("127.0.0.1", 0)
-    drain_delay_s: float = 0.0
     drain_timeout_s: float = 25.0
 
 
@@ -351,7 +350,6 @@ class Gateway:
         self.telemetry.event("draining", running=self.handler.running)
         self.jobs.drain()
         self.leases.drain()
-        await asyncio.sleep(parts.drain_delay_s)
         if self._s3_listener is not None:
             self._s3_listener.close()
         self.handler.draining = True

@@ -64,8 +64,8 @@ def begin_put(gateway: GatewayProcess, bucket: str, key: str) -> http.client.HTT
 
 
 def test_sigterm_lets_a_running_upload_end(start: Start, store_server: StoreServer, bucket: str) -> None:
-    """An upload under way when SIGTERM comes is finished and answered 200; new connections are refused; then the
-    gateway ends with status 0, and cleanly."""
+    """An upload under way when SIGTERM comes is finished and answered 200; meanwhile the gateway lives, is not ready,
+    and takes no new connections; then it ends with status 0, and cleanly."""
     gateway = start()
     upload = begin_put(gateway, bucket, "slow")
     # Answered only after the upload's head has been read: both are on the same listener, one after the other.
@@ -73,6 +73,8 @@ def test_sigterm_lets_a_running_upload_end(start: Start, store_server: StoreServ
     gateway.process.send_signal(signal.SIGTERM)
     gateway.wait_for("Draining")
     until_refused(gateway)
+    assert told_by(gateway, "/readyz") == (503, {"status": "unavailable", "reason": "draining"})
+    assert told_by(gateway, "/healthz") == (200, {"status": "ok"})
     upload.send(BODY[len(BODY) // 2 :])
     answer = upload.getresponse()
     told = answer.read()
@@ -82,6 +84,16 @@ def test_sigterm_lets_a_running_upload_end(start: Start, store_server: StoreServ
     assert store_server.client.get_object(Bucket=bucket, Key="slow")["Body"].read() == BODY
     last = json.loads(gateway.log().splitlines()[-1])
     assert (last["event"], last["clean"]) == ("stopped", True)
+
+
+def told_by(gateway: GatewayProcess, path: str) -> tuple[int, dict[str, str]]:
+    """What the control listener answers."""
+    control = http.client.HTTPConnection(urlsplit(gateway.control_url).netloc, timeout=BOUND_S)
+    control.request("GET", path)
+    answer = control.getresponse()
+    told = answer.status, json.loads(answer.read())
+    control.close()
+    return told
 
 
 def until_refused(gateway: GatewayProcess) -> None:
