@@ -50,8 +50,8 @@ ALLOWED = {
     ("stores/memory/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
     ("stores/sqlite/lock.py", "datetime.datetime.now"): "a note in the lock file, for people",
     ("stores/sqlite/store.py", "time.time"): "the default of a parameter; stamps rows, decides on none",
-    ("upstream/embedded.py", "asyncio.sleep"): "the default of a parameter",
-    ("upstream/examination.py", "asyncio.sleep"): "the default of a parameter",
+    ("upstream/embedded.py", "asyncio.sleep"): "pauses between looks, and before another start",
+    ("upstream/examination.py", "asyncio.sleep"): "how long an upload is held, on purpose",
     ("upstream/embedded_ports.py", "secrets.randbelow"): "tries ports until one is free",
 }
 

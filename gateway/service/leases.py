@@ -164,7 +164,7 @@ class Leases:
             held = None if wanted.repeatable is None else await self._repeated(line, wanted)
             if held is None:
                 held = await self._in_turn(line, wanted, deadline)
-            return await self._confirm(line, held, wanted.request_id, None)
+            return await self._confirm(line, held, wanted.request_id)
 
     async def _repeated(self, line: Line, wanted: _Wanted) -> HeldLease | None:
         """The grant that an earlier call of the same idempotency key was given. Raises `Lost`, `Repeated`."""
@@ -205,14 +205,11 @@ class Leases:
             self._holdings.pend(held, ttl_s)
             return held.token
 
-    async def confirm(
-        self, key: FencingKey, token: Token, *, wait_s: float | None = None, request_id: str = ""
-    ) -> Lease:
-        """Await the hand-over to a lease that `take` has granted, at most `wait_s` in place of `handover_wait_s`; then
-        its time begins. Raises `Lost`, `Capped` for one that has run out, `TryAgain` (HandoverPending: confirm it
-        again)."""
+    async def confirm(self, key: FencingKey, token: Token, *, request_id: str = "") -> Lease:
+        """Await the hand-over to a lease that `take` has granted; then its time begins. Raises `Lost`, `Capped` for one
+        that has run out, `TryAgain` (HandoverPending: confirm it again)."""
         with self._lines.at(key) as line:
-            return await self._confirm(line, await self._holdings.owned(line, token), request_id, wait_s)
+            return await self._confirm(line, await self._holdings.owned(line, token), request_id)
 
     async def _in_turn(self, line: Line, wanted: _Wanted, deadline: float) -> HeldLease:
         try:
@@ -256,13 +253,13 @@ class Leases:
         if not task.cancelled() and task.exception() is None and (held := task.result()) is not None:
             self._holdings.pend(held)
 
-    async def _confirm(self, line: Line, held: HeldLease, request_id: str, wait_s: float | None) -> Lease:
+    async def _confirm(self, line: Line, held: HeldLease, request_id: str) -> Lease:
         """Await the hand-over; begin the lease's time. One that has run out is renewed by being asked for again."""
         if held.maybe_pending and not held.told:
             held.term, held.maybe_pending = None, False
         held.askers += 1
         try:
-            live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id, wait_s=wait_s)
+            live = await self._fences.admit(held.key, held.token, cause="lease", request_id=request_id)
             self._fences.unpin(live)
         except Refused:
             self._holdings.over(held)
@@ -296,7 +293,7 @@ class Leases:
             try:
                 held = await self._holdings.owned(line, token)
                 if held.term is None:
-                    return await self._confirm(line, held, request_id, None)
+                    return await self._confirm(line, held, request_id)
             except Lost:
                 self.counts["lost"] += 1
                 raise

@@ -32,6 +32,8 @@ from gateway.upstream.embedded_ports import Ports
 
 LOG_LIMIT_BYTES = 4 * 1024 * 1024
 """A log longer than this is set aside (as `seaweedfs.log.1`) at the next start."""
+LOG_TAIL_LINES = 15
+"""What of it an error shows."""
 POLL_S = 0.05
 REGISTRATION_S = 2.5
 """By then the master knows the volume server, or the latter came before the first election was over and asks
@@ -53,18 +55,11 @@ class EmbeddedStore:
     To be started and stopped in the same event loop, whose thread must live as long as the store: the kernel
     ends the store with that thread."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        ready_timeout_s: float = 20,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, directory: Path, *, ready_timeout_s: float = 20) -> None:
         self._directory = directory.absolute()
         self._volumes = self._directory / "volumes"
         self._log_path = self._directory / "seaweedfs.log"
         self._ready_timeout_s = ready_timeout_s
-        self._sleep = sleep
         self._lock: int | None = None
         self._ports: Ports | None = None
         self._credentials: Credentials | None = None
@@ -139,7 +134,7 @@ class EmbeddedStore:
                     if not told:
                         _log.warning("waiting for an earlier embedded store to end", directory=str(self._directory))
                         told = True
-                    await self._sleep(POLL_S)
+                    await asyncio.sleep(POLL_S)
         except BaseException as error:
             os.close(lock)
             if isinstance(error, TimeoutError):
@@ -241,7 +236,7 @@ class EmbeddedStore:
         while not await holds(ports):
             if self._process is None or self._process.returncode is not None:
                 raise ChildProcessError(f"ended with status {self._process and self._process.returncode}")
-            await self._sleep(POLL_S)
+            await asyncio.sleep(POLL_S)
 
     async def _keep_running(self, weed: Path) -> None:
         """Start the process again whenever it ends, on the same ports, ever more slowly while that fails."""
@@ -251,7 +246,7 @@ class EmbeddedStore:
             if self._process is not None:
                 status = await self._process.wait()
                 _log.warning("the embedded store ended, starting it again", status=status, log=str(self._log_path))
-            await self._sleep(delay_s)
+            await asyncio.sleep(delay_s)
             try:
                 await self._run(weed, self._ports)
                 delay_s = RESTART_DELAY_S
@@ -268,9 +263,9 @@ class EmbeddedStore:
         if self._ports is not None:
             self._ports.remove_sockets()
 
-    def _log_tail(self, lines: int = 15) -> str:
+    def _log_tail(self) -> str:
         text = self._log_path.read_bytes()[-16384:].decode(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
 
 
 def running_store(directory: Path) -> tuple[str, Credentials] | None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -44,14 +43,13 @@ async def examine(
     *,
     silence_s: float,
     signed_chunks: SignedChunks | None = None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Report:
     """Make all experiments in `bucket` and leave nothing there, also when cancelled.
 
     `silence_s` is how long an upload is held without a byte; `signed_chunks` sends a request with a payload in signed
     chunks and waits for so many seconds. Raises `CannotProbe`."""
     async with Scratch(upstream, bucket, nonce) as scratch:
-        examination = _Examination(scratch, sleep)
+        examination = _Examination(scratch)
         first, capabilities = await first_look(examination)
         others = {
             "put-race": examination.put_race(capabilities.conditional_put),
@@ -84,10 +82,6 @@ TOLD = (
 
 
 class _Examination(Experiments):
-    def __init__(self, scratch: Scratch, sleep: Callable[[float], Awaitable[None]]) -> None:
-        super().__init__(scratch)
-        self._sleep = sleep
-
     async def plain(self) -> Finding:
         """What is written is read, byte for byte, at once."""
         body = bytes(range(256)) * 4
@@ -136,7 +130,7 @@ class _Examination(Experiments):
         await self.write("cut-old")
         for name in ("cut-new", "cut-old"):
             (await self.scratch.stage(name, b"x" * STAGED_BYTES)).cut()
-        await self._sleep(LATE_S)
+        await asyncio.sleep(LATE_S)
         fault = await self._shows(new="cut-new", old="cut-old")
         return Finding(fault is None, fault or f"nothing {LATE_S:g} s after it was cut")
 
@@ -159,7 +153,7 @@ class _Examination(Experiments):
 
     async def _silent(self, name: str, pause_s: float) -> str | None:
         staged = await self.scratch.stage(name, b"12")
-        await self._sleep(pause_s)
+        await asyncio.sleep(pause_s)
         try:
             heard = await staged.release()
         except NotReached as error:
