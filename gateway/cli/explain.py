@@ -14,7 +14,7 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.control_command import configured_client, control_options
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json, printable, tell
-from gateway.cli.show_fence import floor_facts
+from gateway.cli.show_fence import floor_facts, hindrances
 from gateway.client.errors import Json, Refused, Unreachable
 from gateway.config.settings import RuleSettings, Settings
 from gateway.config.source import FILE_VARIABLE
@@ -76,16 +76,18 @@ def explain(
             print_json({"bucket": bucket, "object": object_key, "key": None, "error": str(error)})
             sys.exit(REFUSED)
         fail(printable(str(error)), REFUSED)
-    fence, fault = _ask(configured_client(url, ca_bundle, settings), found.key)
+    fence, told = _ask(configured_client(url, ca_bundle, settings), found)
     if as_json:
         print_json(_document(found, fence))
         return
     print_facts(_facts(found, asked=object_key))
     if fence is None:
-        click.echo(f"\nThe gateway was not asked for the floor: {printable(fault)}")
+        click.echo(f"\nThe gateway was not asked for the floor: {printable(told[0])}")
         return
     click.echo()
     print_facts([*floor_facts(fence), ("Unsettled sends", str(len(fence["unsettled"])))])
+    for one in told:
+        click.echo(f"\n{one}")
 
 
 def explanation(settings: Settings, bucket: str, object_key: str) -> Explanation:
@@ -115,15 +117,15 @@ def _split(address: str) -> tuple[str, str]:
     return bucket, key
 
 
-def _ask(client: ControlClient | None, key: str) -> tuple[Json | None, str]:
-    """What the gateway knows of the key, or why it does not say."""
+def _ask(client: ControlClient | None, found: Explanation) -> tuple[Json | None, list[str]]:
+    """What the gateway knows of the key, and what it refuses whatever that says; or why it does not say."""
     if client is None:
-        return None, "the configuration names no port to reach it at (say --url)"
+        return None, ["the configuration names no port to reach it at (say --url)"]
     try:
         with client:
-            return client.fence(key), ""
+            return client.fence(found.key), hindrances(client, found.bucket)
     except (Refused, Unreachable) as error:
-        return None, str(error)
+        return None, [str(error)]
 
 
 def _document(found: Explanation, fence: Json | None) -> Json:

@@ -16,6 +16,7 @@ from gateway.cli.show_fence import (
     floor_facts,
     meaning,
     print_fences,
+    print_hindrances,
     print_left,
     print_unsettled,
     tokens_of,
@@ -71,6 +72,7 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
             f"\nWhat an earlier run of the gateway sent may still land for {earlier_s:.0f} s: "
             "tokens above the completed floor wait"
         )
+    print_hindrances(client)
 
 
 @fence.command("events")
@@ -109,6 +111,7 @@ def raise_floor(client: ControlClient, as_json: bool, key: str, token: int, reas
         print_json(answer)
         return
     click.echo(f"Done: no write with a token below {answer['floor']} takes effect any more{unless_observed(answer)}.")
+    print_hindrances(client)
 
 
 @fence.command("settle")
@@ -145,3 +148,4 @@ def seal(client: ControlClient, as_json: bool, key: str, token: int | None, reas
         return
     click.echo(f"Done: token {answer['floor']} is sealed; a write needs a higher one.")
     print_left(answer)
+    print_hindrances(client)

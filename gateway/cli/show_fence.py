@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from gateway.cli.show import exact_moment, moment
+from gateway.cli.control_client import ControlClient
+from gateway.cli.show import exact_moment, moment, printable
 from gateway.cli.table import print_table
-from gateway.client.errors import Json
+from gateway.client.errors import Json, Refused, Unreachable
 from gateway.clock import SystemClock
 
 STYLE_OF_KIND = {
@@ -47,6 +49,36 @@ def _lease(lease: Json) -> str:
     else:
         left = "it has run out, and nobody has taken over"
     return f"{lease['holder']}: {left}"
+
+
+def hindrances(client: ControlClient, bucket: str | None = None) -> list[str]:
+    """What the gateway refuses whatever the floors let through, for people: all requests, or what is fenced in some
+    buckets (`bucket`: in that one alone). Empty where it does not tell."""
+    told = []
+    with suppress(Refused, Unreachable):
+        try:
+            client.check_ready()
+        except Unreachable as error:
+            if "status" not in error.problem:
+                raise
+            told.append(f"The gateway takes no requests now: {printable(error.problem['reason'])}")
+        refused = client.buckets()["refused"]
+        told += map(refused_bucket, [one for one in refused if bucket in (None, one["bucket"])])
+    return told
+
+
+def refused_bucket(one: Json) -> str:
+    """A bucket in which nothing fenced is served, why, and what an operator does about it."""
+    return (
+        f"Nothing fenced is served in {printable(one['bucket'])}: {printable(one['reason'])}\n"
+        f"  {printable(one['remedy'])}"
+    )
+
+
+def print_hindrances(client: ControlClient) -> None:
+    """The same, each with a line before it."""
+    for one in hindrances(client):
+        click.echo(f"\n{one}")
 
 
 def print_fences(fences: list[Json]) -> None:

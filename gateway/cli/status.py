@@ -9,6 +9,7 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.control_command import control_command
 from gateway.cli.settings import UNREACHABLE, fail
 from gateway.cli.show import print_facts, print_json, printable
+from gateway.cli.show_fence import refused_bucket
 from gateway.client.errors import Json, Refused, Unreachable
 
 GAUGES = {
@@ -73,8 +74,7 @@ def _print(url: str, answer: Json) -> None:
         ]
     )
     for one in answer["authority"]["refused"]:
-        click.echo(f"\nNothing fenced is served in {printable(one['bucket'])}: {printable(one['reason'])}")
-        click.echo(f"  {printable(one['remedy'])}")
+        click.echo(f"\n{refused_bucket(one)}")
 
 
 def _buckets(authority: Json) -> str:
