@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
-from gateway.core.errors import FenceError, TryAgain
 from gateway.core.keys import FencingKey, Ruleset
 from gateway.core.outputs import output_of
-from gateway.s3.xml import texts_of
 from gateway.server.body import Progress
 from gateway.server.call import Services
 from gateway.server.clients import Client, Clients
@@ -26,7 +23,7 @@ from gateway.server.control.jobs import JobCalls, JobMetrics
 from gateway.server.control.leases import LeaseCalls, LeaseMetrics
 from gateway.server.control.listener import ControlListener
 from gateway.server.control.webhooks import WebhookCalls, WebhookMetrics
-from gateway.server.first_look import fault_of
+from gateway.server.first_look import FirstLook, tls_fault
 from gateway.server.listener import Limits, Listener
 from gateway.server.s3 import S3Handler
 from gateway.server.sessions import Issuer, Sessions
@@ -36,11 +33,9 @@ from gateway.service.completions import Completions
 from gateway.service.fences import Fences
 from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases, LeaseTerms
-from gateway.service.listings import MAX_LIST_BYTES
 from gateway.service.objects import Objects
 from gateway.service.queues import QueueRules
 from gateway.service.rebuild import Rebuilds
-from gateway.service.record import NoBucket
 from gateway.service.records import LAPSE_S, FencedBefore, Records
 from gateway.service.uploads import Uploads
 from gateway.service.waits import Timing
@@ -49,21 +44,9 @@ from gateway.service.writes import Writes
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.values import Start
 from gateway.telemetry import Telemetry
-from gateway.upstream.base import (
-    EMPTY_SHA256,
-    CapabilitySource,
-    Upstream,
-    UpstreamLost,
-    UpstreamNotReached,
-    UpstreamRequest,
-)
+from gateway.upstream.base import CapabilitySource, Upstream
 
 DRAIN_LOOK_S = 0.05
-LOOKS_AT_A_TIME = 8
-READY_LOOK_S = 1.0
-"""Those who ask for readiness wait a second or a few."""
-
-_LOOK = UpstreamRequest("GET", None, "", "", (), EMPTY_SHA256)
 
 
 @dataclass(slots=True)
@@ -154,14 +137,14 @@ class Gateway:
         self.webhooks = Webhooks(parts.webhooks, store, clock)
         access_keys = [client.credentials.access_key for client in parts.clients]
         self.issuer = Issuer(parts.sessions, access_keys, clock, parts.session_lifetime_s, self._endpoint_url)
-        self.readiness = Readiness(self._ask_upstream)
+        self._first_look = FirstLook(upstream, store, self.records, self.telemetry, unsigned=parts.upstream_unsigned)
+        self.readiness = Readiness(partial(tls_fault, upstream, parts.upstream_tls_fault))
         self._progress = Progress(clock, parts.limits.idle_timeout_s, parts.limits.min_body_bytes_per_s)
         self.handler = self._s3_handler()
         self._control = self._control_api()
         self._connections: Listener | None = None
         self._s3_listener: asyncio.Server | None = None
         self._control_listener: ControlListener | None = None
-        self._first_look: asyncio.Task[None] | None = None
         self._hurried = False
         self.s3_port = 0
         self.control_port = 0
@@ -268,48 +251,13 @@ class Gateway:
     def look_at_upstream(self) -> None:
         """Log soon what the first client would find out: whether the store is there and takes our credentials, and
         which buckets another database rules."""
-        self._first_look = asyncio.create_task(self._look_at_upstream())
+        self._first_look.begin()
 
     async def refused_buckets(self) -> dict[str, str]:
         """The buckets in which nothing fenced is served, and why, once the first look is over. Raises
         `StoreUnavailable`."""
-        if self._first_look is not None:
-            await asyncio.wait([self._first_look])
+        await self._first_look.over()
         return await self.records.refusals()
-
-    async def _look_at_upstream(self) -> None:
-        try:
-            response = await self._parts.upstream.read(_LOOK)
-            body = await response.read(MAX_LIST_BYTES)
-            if fault := fault_of(response.status, body, unsigned=self._parts.upstream_unsigned):
-                self.telemetry.warning("upstream-unusable", reason=fault)
-            await self._look_at_buckets(texts_of(body, "Name") if response.status == 200 else [])
-        except (UpstreamNotReached, UpstreamLost, FenceError) as error:
-            self.telemetry.warning("upstream-unusable", reason=str(error))
-        except StoreUnavailable as error:
-            self.telemetry.warning("buckets-not-looked-at", reason=str(error))
-
-    async def _look_at_buckets(self, names: Iterable[str]) -> None:
-        """Tell at the start what has to be rebuilt before anything fenced is served. Those who may not list buckets are
-        told of the ones that the database knows; of others, at their first fenced write. Raises `StoreUnavailable`."""
-        known = {ruling.bucket for ruling in await self._parts.store.rulings()}
-        waiting = iter(sorted(known.union(names)))
-
-        async def look() -> None:
-            for name in waiting:
-                with suppress(TryAgain, NoBucket):
-                    await self.records.look_at(name)
-
-        await asyncio.gather(*(look() for _ in range(LOOKS_AT_A_TIME)))
-
-    async def _ask_upstream(self) -> str | None:
-        """What keeps TLS from the upstream. As long as something does, it is tried anew: no request may come to do so
-        while the gateway says that it is not ready."""
-        if self._parts.upstream_tls_fault() is not None:
-            with suppress(UpstreamNotReached, UpstreamLost, TimeoutError):
-                async with asyncio.timeout(READY_LOOK_S):
-                    (await self._parts.upstream.read(_LOOK)).close()
-        return self._parts.upstream_tls_fault()
 
     def _endpoint_url(self) -> str | None:
         """Where workers reach the S3 listener; None where it listens on every address and nobody says which."""
@@ -365,9 +313,7 @@ class Gateway:
 
     async def _close(self, *, clean: bool) -> None:
         parts = self._parts
-        if self._first_look is not None:
-            self._first_look.cancel()
-            await asyncio.gather(self._first_look, return_exceptions=True)
+        await self._first_look.stop()
         if self._s3_listener is not None:
             self._s3_listener.close()
         if self._connections is not None:
