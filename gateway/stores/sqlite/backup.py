@@ -19,7 +19,7 @@ from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
 from gateway.stores.sqlite.lock import FileLock
-from gateway.stores.sqlite.migrations import LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
+from gateway.stores.sqlite.migrations import JOBS_SINCE, LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
 
 LEFT_FREE_BYTES = 32 * 2**20
 """So much room a backup leaves where it is made: the database grows meanwhile, most often on the same disk."""
@@ -36,11 +36,27 @@ WHERE excluded.floor > floor OR excluded.completed_floor > completed_floor
 """
 _TAKE_OVER_LEASES = """
 UPDATE fence SET (granted_token, holder, ttl_s, granted_at, grant_id, completed_token) =
-    (SELECT granted_token, holder, ttl_s, granted_at, grant_id, completed_token FROM replaced.fence AS old
-     WHERE old.key = fence.key)
+    (SELECT granted_token, holder, ttl_s, granted_at, grant_id, max(completed_token, fence.completed_token)
+     FROM replaced.fence AS old WHERE old.key = fence.key)
 WHERE EXISTS (SELECT 1 FROM replaced.fence AS old WHERE old.key = fence.key AND old.floor = fence.floor)
 """
-"""After the floors: where the old database's is the one that holds, so is all that it knew of leases."""
+"""After the floors: where the old database's is the one that holds, so is all that it knew of leases, and its last
+completion. That a job has been reopened since, the backup's jobs do not know."""
+_TAKE_OVER_COMPLETIONS = """
+INSERT INTO job (key, queue, state, priority, attempts, submitted_at, available_at, token, delivery, error,
+    completed_token, holder, completed_at, outputs, result, payload)
+SELECT old.key, queue, state, priority, attempts, submitted_at, available_at, token, delivery, error,
+    old.completed_token, old.holder, completed_at, outputs, result, payload
+FROM replaced.job AS old JOIN main.fence ON fence.key = old.key AND fence.completed_token = old.completed_token
+WHERE true
+ON CONFLICT (key) DO UPDATE SET
+    queue = excluded.queue, state = excluded.state, priority = excluded.priority, attempts = excluded.attempts,
+    submitted_at = excluded.submitted_at, available_at = excluded.available_at, token = excluded.token,
+    delivery = excluded.delivery, error = excluded.error, completed_token = excluded.completed_token,
+    holder = excluded.holder, completed_at = excluded.completed_at, outputs = excluded.outputs,
+    result = excluded.result, payload = excluded.payload
+"""
+"""After the leases: job and fence agree on what is done."""
 _TAKE_OVER_RULINGS = """
 INSERT INTO ruling (bucket, claim, after, objects) SELECT bucket, claim, NULL, 0 FROM replaced.ruling WHERE true
 ON CONFLICT DO NOTHING
@@ -223,6 +239,8 @@ def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
         raised = connection.execute(_TAKE_OVER_FENCES).rowcount
         if version >= LEASES_SINCE:
             connection.execute(_TAKE_OVER_LEASES)
+        if version >= JOBS_SINCE:
+            connection.execute(_TAKE_OVER_COMPLETIONS)
         if version >= OUTBOX_SINCE:
             connection.execute(_TAKE_OVER_OUTBOX)
         if version > 1:

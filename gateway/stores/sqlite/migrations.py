@@ -148,6 +148,8 @@ LEASES_SINCE = 3
 """The version from which on the table of floors knows leases."""
 OUTBOX_SINCE = 4
 """The version from which on there is an outbox."""
+JOBS_SINCE = 5
+"""The version from which on there are jobs."""
 
 
 def script(version: int) -> str:
