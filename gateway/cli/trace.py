@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextlib import suppress
 
 import click
 
 from gateway.cli.control_client import ControlClient
 from gateway.cli.control_command import control_command
+from gateway.cli.settings import UNREACHABLE, fail
 from gateway.cli.show import exact_moment, json_line, printable
 from gateway.cli.show_fence import STYLE_OF_KIND, tokens_of
 from gateway.client.errors import Json
@@ -28,10 +31,14 @@ def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str
     """Follow what a gateway does, live, beginning with the last requests; Ctrl-C ends it. One line each: JSON objects
     with --json."""
     seen = False
+    until = time.monotonic() + (math.inf if for_s is None else for_s)
     with suppress(KeyboardInterrupt):
         for line in client.trace(key, request_id, for_s):
             seen = True
             click.echo(json_line(line) if as_json else _told(line, key))
+        if time.monotonic() < until:
+            why = f"the gateway at {client.url} follows no further: it stops, or has for a day"
+            fail(why, UNREACHABLE, as_json=as_json)
     if not seen:
         click.echo("Nothing: a gateway knows its last 1000 requests, and what came since the command began.", err=True)
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.cli.test_fence import fenced
-from tests.gateway_process import GatewayProcess, environment
+from tests.conftest import StoreServer
+from tests.gateway_process import GatewayProcess, before, environment
 
 
 def refused(gateway: GatewayProcess, bucket: str, key: str, token: int) -> str:
@@ -23,16 +25,21 @@ def refused(gateway: GatewayProcess, bucket: str, key: str, token: int) -> str:
     return str(caught.value.response["ResponseMetadata"]["RequestId"])
 
 
-@contextmanager
-def following(gateway: GatewayProcess, *options: str) -> Iterator[Iterator[str]]:
-    """The lines of a `trace` as they come; Ctrl-C has to end it with status 0."""
-    child = subprocess.Popen(
+def started(gateway: GatewayProcess, *options: str) -> subprocess.Popen[str]:
+    """A `trace` that nobody reads yet."""
+    return subprocess.Popen(
         [sys.executable, "-m", "gateway", "trace", *options],
         env=environment(FENCING_GATEWAY_URL=gateway.control_url, PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def following(gateway: GatewayProcess, *options: str) -> Iterator[Iterator[str]]:
+    """The lines of a `trace` as they come; Ctrl-C has to end it with status 0."""
+    child = started(gateway, *options)
     try:
         assert child.stdout is not None
         yield child.stdout
@@ -92,3 +99,21 @@ def test_a_key_is_followed_until_one_has_seen_enough(gateway: GatewayProcess, ke
         while not seen or seen[-1].get("kind") != "raised" or seen[-1]["token"] != 36:
             seen.append(json.loads(next(lines)))
         assert "operator-raises" in [line.get("event") for line in seen]
+
+
+def test_a_gateway_that_stops_ends_it_with_a_word(tmp_path: Path, store_server: StoreServer) -> None:
+    """Who watches a restart is told that nothing more comes, and so is a script that wanted to see more seconds."""
+    with GatewayProcess(tmp_path, **before(store_server)) as gateway:
+        gateway.s3.list_buckets()
+        children = [started(gateway), started(gateway, "--for", "600")]
+        for child in children:
+            assert child.stdout is not None
+            assert next(line for line in child.stdout if "ListBuckets" in line)
+        assert gateway.stop() == 0
+        for child in children:
+            _, told = child.communicate(timeout=30)
+            assert (child.returncode, told) == (
+                3,
+                f"fencing-gateway: the gateway at {gateway.control_url} follows no further: "
+                "it stops, or has for a day\n",
+            )
