@@ -10,6 +10,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """What is asked of time and chance."""
+
     def monotonic(self) -> float:
         """Seconds that never go back; decides every expiry."""
         ...

@@ -62,6 +62,7 @@ class Timeline:
             click.echo(f"\n{click.style(part, bold=True)}")
 
     def tell(self, who: str, what: str) -> None:
+        """One thing that has just happened."""
         at_s = round(self._monotonic() - self._start, 2)
         self.entries.append({"at_s": at_s, "part": self._part, "who": who, "what": what})
         if not self._silent:

@@ -12,6 +12,8 @@ from gateway.upstream.examination import Report
 
 
 class Holds(StrEnum):
+    """How far a guarantee holds."""
+
     YES = "yes"
     IN_PART = "in part"
     NO = "no"

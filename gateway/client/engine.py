@@ -80,6 +80,7 @@ class Engine:
     async def submit(
         self, queue: str, key: str, payload: object, priority: int | None, delay_s: float | None
     ) -> JobRecord:
+        """As `GatewayClient.submit`: once, however often it has to be tried."""
         repeat_key, until = self.clock.nonce(), self.clock.monotonic() + self.patience_s
 
         async def attempt() -> JobRecord:
@@ -88,9 +89,11 @@ class Engine:
         return await patiently(attempt, lambda: until, self.clock)
 
     async def job(self, key: str) -> JobRecord:
+        """As `GatewayClient.job`."""
         until = self.clock.monotonic() + self.patience_s
         return await patiently(lambda: self.calls.job(key), lambda: until, self.clock)
 
     async def check(self, key: str, token: int) -> None:
+        """As `GatewayClient.check`."""
         until = self.clock.monotonic() + self.patience_s
         await patiently(lambda: self.calls.check(key, token), lambda: until, self.clock)

@@ -30,6 +30,8 @@ from gateway.core.write import IllegalTransition, Phase, Signal, advance
 
 
 class Admission(Enum):
+    """What has to happen before a token that is not too low may go on."""
+
     GO = auto()
     RAISE = auto()
     """Raise the floor durably, tell `raised`, wait for the hand-over."""

@@ -33,6 +33,8 @@ _MAX_DOUBLINGS = 62
 
 
 class JobState(StrEnum):
+    """Where a job is in its life."""
+
     WAITING = "waiting"
     DELAYED = "delayed"
     """Not to be delivered before `available_at`."""
@@ -43,6 +45,8 @@ class JobState(StrEnum):
 
 
 class JobEvent(Enum):
+    """What moves it on."""
+
     DELIVER = auto()
     RENEW = auto()
     """The holder says that it still works."""

@@ -19,6 +19,8 @@ from gateway.core.keys import FencingKey, Token, key_in_metadata
 
 
 class Phase(IntEnum):  # int, because the table below is looked up several times for each write
+    """Where a send is in its life: past STAGED it may take effect, SETTLED it can no more."""
+
     STAGED = auto()
     COMMITTING = auto()
     IN_DOUBT = auto()
@@ -26,6 +28,8 @@ class Phase(IntEnum):  # int, because the table below is looked up several times
 
 
 class Signal(IntEnum):
+    """What moves it on."""
+
     ENTER = auto()
     """The commit point: the next bytes may complete the request."""
     ABANDON = auto()

@@ -14,6 +14,8 @@ MIB = 1024 * KIB
 
 
 class Level(StrEnum):
+    """What an operation is addressed to."""
+
     SERVICE = "service"
     BUCKET = "bucket"
     OBJECT = "object"

@@ -70,6 +70,7 @@ class LiveGate:
             pass
 
     def cancel_overtaken(self, sends: Iterable[Send]) -> None:
+        """End the way of sends that a higher token has overtaken while they were staged."""
         for send in sends:
             self.passages[send].cancel()
         self.wake()
@@ -200,6 +201,7 @@ class Passage:
             self._live.wake()
 
     def describe(self, now: float) -> UnsettledSend:
+        """For people, once it is past its commit point; `now` in monotonic seconds."""
         send, doubtful = self._send, self._send.phase is Phase.IN_DOUBT
         latest = send.settles_at if doubtful else self._committed_at + self._commit_s + send.settle_timeout_s
         latest_in_s = max(0.0, latest - now)

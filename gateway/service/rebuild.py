@@ -48,6 +48,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Phase(StrEnum):
+    """How far a rebuild has come."""
+
     CLAIMING = "claiming"
     WAITING = "waiting"
     LOOKING = "looking"

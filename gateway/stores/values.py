@@ -82,6 +82,8 @@ class Granted:
 
 
 class UploadState(StrEnum):
+    """What has become of what was begun under a binding."""
+
     OPEN = "open"
     COPYING = "copying"
     """No upload: a copy that has been sent, from before its commit point until it is settled. It may land as late as a
@@ -111,6 +113,8 @@ class Upload:
 
 
 class EventKind(StrEnum):
+    """What is told of a key in its history."""
+
     RAISED = "raised"
     FOUND = "found"
     """The floor is again what an object tells that it was, before the database was lost."""

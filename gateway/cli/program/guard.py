@@ -30,6 +30,7 @@ LOOK_S = 0.02
 
 
 def now() -> float:
+    """Seconds on the clock of `gateway.clock.HolderClock`, which this script does not import."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
