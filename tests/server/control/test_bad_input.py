@@ -145,6 +145,13 @@ async def test_a_key_that_cannot_be_meant(rig: Rig, raw: str, status: int, reaso
     assert (answer, problem["reason"]) == (status, reason)
 
 
+@pytest.mark.parametrize("target", ["POST /v1/leases/", "POST /v1/queues//jobs", "GET /v1/jobs/scene/7"])
+async def test_a_name_that_makes_another_path(rig: Rig, target: str) -> None:
+    """A job's name that a script has not set, or a slash as it is: the answer says what names have to be."""
+    _, problem = await say(rig, f"{target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
+    assert problem["detail"] == "there is no such path; a name within one is not empty, and percent-encoded"
+
+
 @pytest.mark.parametrize(
     "query",
     [
