@@ -108,7 +108,7 @@ clean:
 
 .uv/stamp: requirements/uv.lock
 	@echo "Looking for Python 3.11 or later"
-	@python=; for candidate in python3 python3.13 python3.12 python3.11; do \
+	@python=; for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
 		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			python=$$candidate; break; fi; done; \
 	if [ -z "$$python" ]; then \
