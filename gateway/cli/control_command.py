@@ -100,7 +100,7 @@ def _check_text(name: str, value: object) -> None:
         if isinstance(word, str) and not word.isascii() and word != word.encode("utf-8", "replace").decode():
             fail(printable(f"{word!r} is no UTF-8"))
     if value == "" and name in ("key", "queue", "bucket"):
-        fail(f"the {name} is empty")
+        fail(f"'' names no {name}")
 
 
 def configured_client(url: str | None, ca_bundle: Path | None, settings: Settings) -> ControlClient | None:

@@ -93,6 +93,15 @@ def test_words_that_no_call_can_say(arguments: tuple[str, ...]) -> None:
     assert result.stderr
 
 
+def test_an_empty_name_is_not_an_empty_queue() -> None:
+    """A variable that a script has not set is told as such, not as a queue without jobs or a bucket without objects."""
+    told = [
+        command(*arguments, FENCING_GATEWAY_URL="http://127.0.0.1:1").stderr
+        for arguments in (("job", "redrive", "", "--reason", "again"), ("fence", "rebuild", "--bucket", ""))
+    ]
+    assert told == ["fencing-gateway: '' names no queue\n", "fencing-gateway: '' names no bucket\n"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

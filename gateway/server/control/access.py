@@ -50,7 +50,7 @@ class Access:
                 told = "the bearer token that was sent is none of the configured API tokens"
             raise Problem(401, "unauthenticated", told)
         if operator and not found.operator:
-            raise Problem(403, "forbidden", "this call is an operator's")
+            raise Problem(403, "forbidden", 'this call is an operator\'s: it wants an API token of role = "operator"')
         return found
 
     @staticmethod

@@ -39,7 +39,10 @@ async def test_every_call_asks_who_calls(make: Make, target: str, body: object, 
         assert problem["detail"].startswith("the bearer token that was sent" if bearer else "send Authorization")
     status, answer = await call(listener, target, body, WORKER)
     assert status == (403 if operators else 200)
-    assert not operators or answer["reason"] == "forbidden"
+    assert not operators or (answer["reason"], answer["detail"]) == (
+        "forbidden",
+        'this call is an operator\'s: it wants an API token of role = "operator"',
+    )
     assert (await call(listener, target, body, OPERATOR))[0] == 200
 
 
