@@ -13,6 +13,7 @@ import pytest
 import gateway
 
 ROOT = Path(gateway.__file__).parent
+MAP = ROOT.parent / "docs/architecture.md"
 CLOCK = "clock.py"
 FORBIDDEN_MODULES = ("time", "random", "secrets", "uuid")
 FORBIDDEN_NAMES = (
@@ -63,11 +64,17 @@ def test_the_map_names_every_module() -> None:
     }
 
 
+def test_the_map_names_every_kind_of_test() -> None:
+    """A folder of tests is that of a folder of the code, or on the map."""
+    kinds = {path.parent.name for path in (ROOT.parent / "tests").glob("*/__init__.py")}
+    mirrored = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    (told,) = re.findall(r"^tests/ .*?^\S", MAP.read_text(), re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"(\w+)/", told)) - {"gateway", "tests"} == kinds - mirrored
+
+
 def drawn() -> set[str]:
     """The modules on the map: what is indented below a folder is in it."""
-    (tree,) = re.findall(
-        r"^gateway/\n(.*?)^\S", (ROOT.parent / "docs/architecture.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+    (tree,) = re.findall(r"^gateway/\n(.*?)^\S", MAP.read_text(), re.DOTALL | re.MULTILINE)
     modules: set[str] = set()
     folders: list[tuple[int, str]] = []
     for line in tree.splitlines():
