@@ -9,7 +9,9 @@ import click
 
 from gateway.cli.settings import REFUSED, config_options, fail, settings_of
 from gateway.cli.show import print_facts, print_json
+from gateway.cli.table import print_table
 from gateway.clock import SystemClock
+from gateway.core.keys import token_in_json
 from gateway.server.assemble import store_path
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.sqlite.backup import DatabaseThere, Restored
@@ -61,6 +63,10 @@ def _document(restored: Restored, target: Path) -> dict[str, object]:
         "made": contents.made or None,
         "keys": contents.keys,
         "raised": restored.raised,
+        "raised_keys": [
+            {"key": one.key, "before": token_in_json(one.floor), "floor": token_in_json(one.token)}
+            for one in restored.found
+        ],
         "kept": str(restored.kept) if restored.kept else None,
         "unreadable": restored.unreadable,
         "to_rebuild": contents.buckets,
@@ -74,8 +80,13 @@ def _print(restored: Restored, target: Path) -> None:
     if restored.kept:
         facts.append(("Replaced", f"kept as {restored.kept}"))
     if restored.raised is not None:
-        facts.append(("Taken over from it", f"{restored.raised} keys that it knew higher, or alone"))
+        facts.append(("Floors raised", f"{restored.raised}, to what it knew"))
     print_facts(facts)
+    if restored.found:
+        click.echo()
+        print_table(("KEY", "FLOOR"), [(one.key, f"{one.floor} -> {one.token}") for one in restored.found])
+    if (more := (restored.raised or 0) - len(restored.found)) > 0:
+        click.echo(f"… and {more} more: `fencing-gateway fence list`, once the gateway runs")
     if restored.unreadable:
         click.echo(
             f"\nThe database that was there could not be read, so nothing of it is taken over: {restored.unreadable}"

@@ -82,3 +82,21 @@ def test_programs_are_told_why_there_is_no_backup(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     assert "say --force" in refused("backup", str(tmp_path / "there"), "--url", "http://127.0.0.1:1")
     assert os.listdir(tmp_path) == ["there"]
+
+
+async def test_the_floors_that_a_restore_raises_are_told(tmp_path: Path, backup: Path) -> None:
+    """To people and to programs, each with its key, before and after."""
+    store = SqliteStore(tmp_path / "gateway.db")
+    await store.start("rules")
+    await store.raise_floor("job", 34)
+    await store.raise_floor("huge", 2**53 + 1)
+    await store.stop(clean=True)
+    restore = ("restore", "--set", f"store.url=sqlite:{tmp_path}/gateway.db", "--force", str(backup))
+    told = json.loads(command(*restore, "--json").stdout)
+    assert told["raised"] == 2
+    assert told["raised_keys"] == [
+        {"key": "huge", "before": 0, "floor": str(2**53 + 1)}, {"key": "job", "before": 0, "floor": 34}
+    ]  # fmt: skip
+    shown = command(*restore)
+    assert "Floors raised  2, to what it knew" in shown.stdout
+    assert "job   0 -> 34" in shown.stdout

@@ -20,10 +20,24 @@ from gateway.stores.sqlite import statements as sql
 from gateway.stores.sqlite.database import BACKUP, make_directory, read_only, sync_directory, unavailable
 from gateway.stores.sqlite.lock import FileLock
 from gateway.stores.sqlite.migrations import JOBS_SINCE, LEASES_SINCE, MIGRATIONS, OUTBOX_SINCE, script
+from gateway.stores.values import Event
 
 LEFT_FREE_BYTES = 32 * 2**20
 """So much room a backup leaves where it is made: the database grows meanwhile, most often on the same disk."""
 
+MOST_TOLD = 20
+"""So many of the floors that were raised are told by name."""
+
+_TELL_HIGHER = """
+INSERT INTO event (key, kind, token, floor, detail, request_id, count, at)
+SELECT old.key, 'found', old.floor, coalesce(mine.floor, 0), 'the database that was replaced', '', 1, ?
+FROM replaced.fence AS old LEFT JOIN main.fence AS mine ON mine.key = old.key
+WHERE old.floor > coalesce(mine.floor, 0)
+"""
+_TOLD = """
+SELECT key, kind, token, floor, detail, request_id, count, at, serial FROM event
+WHERE serial > ? ORDER BY key LIMIT ?
+"""
 _TAKE_OVER_FENCES = """
 INSERT INTO fence (key, floor, completed_floor, sealed_token, shadow_floor, raised_at)
 SELECT key, floor, completed_floor, sealed_token, shadow_floor, raised_at FROM replaced.fence WHERE true
@@ -99,8 +113,10 @@ class Restored:
 
     contents: Contents
     raised: int | None
-    """How many keys have been taken over from the database that was replaced, since it knew them higher or alone; None
-    if there was none, or if it could not be read."""
+    """How many floors have been raised to those of the database that was replaced; None if there was none, or if it
+    could not be read."""
+    found: tuple[Event, ...]
+    """The first of them, by key."""
     kept: Path | None
     """Where that database lies now."""
     unreadable: str | None
@@ -185,7 +201,7 @@ def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
         try:
             _copy(file, new)
             _mark(new, contents.made or "an unknown moment")
-            raised, unreadable = _take_over(target, new)
+            raised, found, unreadable = _take_over(target, new, now)
             _sync(new)
             kept = _keep(target, now)
             new.replace(target)
@@ -196,7 +212,7 @@ def restore(file: Path, target: Path, now: float, *, force: bool) -> Restored:
         raise unavailable(error) from error
     finally:
         lock.release()
-    return Restored(contents, raised, kept, unreadable)
+    return Restored(contents, raised, found, kept, unreadable)
 
 
 def _in_the_way(target: Path) -> str:
@@ -223,20 +239,24 @@ def _mark(file: Path, made: str) -> None:
         connection.execute(sql.WRITE_META, {"name": BACKUP, "value": made})
 
 
-def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
-    """No floor falls by a restore: have `new` know what `old` knew. Answers how many keys have changed, and why `old`
-    could not be read. Raises sqlite3.Error where what was read cannot be kept, as on a full disk."""
+def _take_over(old: Path, new: Path, now: float) -> tuple[int | None, tuple[Event, ...], str | None]:
+    """No floor falls by a restore: have `new` know what `old` knew. Answers how many floors have been raised, the first
+    of them, and why `old` could not be read. Raises sqlite3.Error where what was read cannot be kept, as on a full
+    disk."""
     if not old.exists() or not old.stat().st_size:
-        return None, None
+        return None, (), None
     try:
         contents_of(old)
     except StoreUnavailable as error:
-        return None, str(error)
+        return None, (), str(error)
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         connection.execute("ATTACH ? AS replaced", (str(old),))
         (version,) = connection.execute("PRAGMA replaced.user_version").fetchone()
         connection.execute("BEGIN")
-        raised = connection.execute(_TAKE_OVER_FENCES).rowcount
+        (newest,) = connection.execute(sql.NEWEST_EVENT).fetchone()
+        raised = connection.execute(_TELL_HIGHER, (now,)).rowcount
+        found = tuple(map(sql.event_of, connection.execute(_TOLD, (newest, MOST_TOLD))))
+        connection.execute(_TAKE_OVER_FENCES)
         if version >= LEASES_SINCE:
             connection.execute(_TAKE_OVER_LEASES)
         if version >= JOBS_SINCE:
@@ -247,7 +267,7 @@ def _take_over(old: Path, new: Path) -> tuple[int | None, str | None]:
             connection.execute(_TAKE_OVER_RULINGS)
             connection.execute(_TAKE_OVER_GENERATION)
         connection.execute("COMMIT")
-    return raised, None
+    return raised, found, None
 
 
 def _keep(target: Path, now: float) -> Path | None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.job import Completion, Job, JobState, Output
 from gateway.stores.sqlite import SqliteStore
-from gateway.stores.sqlite.backup import restore
+from gateway.stores.sqlite.backup import MOST_TOLD, restore
 from gateway.stores.values import Event, EventKind, GrantWanted
 
 NOW = 1_700_000_000.0
@@ -98,3 +98,27 @@ async def test_what_has_been_reopened_since_the_backup_is_completed_again(path: 
             assert (kept.completion.token, (await store.fence(key)).completed_token) == (token, token)
             assert (await store.jobs.reopen(key, "once more")).done
             assert (await store.fence(key)).completed_token == 0
+
+
+async def test_each_floor_that_a_restore_raises_is_told(path: Path, tmp_path: Path) -> None:
+    """In its answer, the first by name, and in the history of each key. One whose seal alone is newer is not raised."""
+    async with running(path) as store:
+        for key in ("job", "sealed"):
+            await store.raise_floor(key, 34)
+        await store.backup(tmp_path / "backup.db")
+        await store.seal("sealed", 34)
+        await store.raise_floor("job", 40)
+        for number in range(MOST_TOLD):
+            await store.raise_floor(f"later-{number:02}", 5)
+    restored = restore(tmp_path / "backup.db", path, NOW, force=True)
+    assert restored.raised == MOST_TOLD + 1
+    assert [(one.key, one.floor, one.token) for one in restored.found] == [
+        ("job", 34, 40), *((f"later-{number:02}", 0, 5) for number in range(MOST_TOLD - 1))
+    ]  # fmt: skip
+    async with running(path) as store:
+        assert (await store.fence("sealed")).sealed_token == 34
+        for key, before, floor in (("job", 34, 40), (f"later-{MOST_TOLD - 1:02}", 0, 5)):
+            event = (await store.events(key, None, 1))[0]
+            told = (event.kind, event.floor, event.token, event.detail, event.at)
+            assert told == (EventKind.FOUND, before, floor, "the database that was replaced", NOW)
+        assert await store.events("sealed", None, 1) == []
