@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from contextlib import suppress
 
 import click
@@ -14,6 +13,7 @@ from gateway.cli.settings import UNREACHABLE, fail
 from gateway.cli.show import exact_moment, json_line, printable
 from gateway.cli.show_fence import STYLE_OF_KIND, tokens_of
 from gateway.client.errors import Json
+from gateway.clock import SystemClock
 
 WIDTHS = (23, 19, 24, 8)
 """Characters of moment, what, token, status; the rest of a line is as long as it is. Lines come one by one, so that no
@@ -31,12 +31,13 @@ def trace(client: ControlClient, as_json: bool, key: str | None, request_id: str
     """Follow what a gateway does, live, beginning with the last requests; Ctrl-C ends it. One line each: JSON objects
     with --json."""
     seen = False
-    until = time.monotonic() + (math.inf if for_s is None else for_s)
+    monotonic = SystemClock().monotonic
+    until = monotonic() + (math.inf if for_s is None else for_s)
     with suppress(KeyboardInterrupt):
         for line in client.trace(key, request_id, for_s):
             seen = True
             click.echo(json_line(line) if as_json else _told(line, key))
-        if time.monotonic() < until:
+        if monotonic() < until:
             why = f"the gateway at {client.url} follows no further: it stops, or has for a day"
             fail(why, UNREACHABLE, as_json=as_json)
     if not seen:
