@@ -35,12 +35,12 @@ _PAGE = 100
 
 
 def wanted(key: str | None, request_id: str | None) -> Callable[[Line], bool]:
-    """Which lines of the log somebody follows who named a key, a request, both, or nothing."""
+    """Which lines of the log somebody follows who named a key, a request, both, or nothing. What a client shows of an
+    error that is the store's own may be the store's id."""
 
     def is_wanted(line: Line) -> bool:
-        return (key is None or line.get("fence_key") == key) and (
-            request_id is None or line.get("request_id") == request_id
-        )
+        ids = (None, line.get("request_id"), line.get("upstream_request_id"))
+        return request_id in ids and key in (None, line.get("fence_key"))
 
     return is_wanted
 

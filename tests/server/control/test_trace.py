@@ -59,6 +59,9 @@ async def test_the_last_requests_are_told_of_a_key_of_a_request_or_all(make: Mak
     (line,) = await known(listener, "&request_id=R2")
     assert (line["source"], line["event"], line["fence_key"], line["reason"]) == ("log", "request", "k", "StaleToken")
     assert await known(listener, "&request_id=R2&key=j") == []
+    request_line(listener, "R5", "j", upstream_request_id="THE-STORES")
+    (line,) = await known(listener, "&request_id=THE-STORES")  # as an error of the store says, which is passed on
+    assert line["request_id"] == "R5"
     request_line(listener, "R4", "bytes", object="no UTF-8: \udcff")
     assert (await known(listener, "&key=bytes"))[0]["object"] == "no UTF-8: \udcff"
 
