@@ -6,9 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from tests.checker.evidence import Moment, begins, rank, succeeded
-from tests.checker.history import ANY, Answer, BadHistory, Call, Effect, Line, Seen, Sent, Setting
+from tests.checker.history import ANY, DELETES_VERSION, Answer, BadHistory, Call, Effect, Line, Seen, Sent, Setting
 
-CHANGES_OBJECTS = frozenset({"PutObject", "CopyObject", "CompleteMultipartUpload", "DeleteObject", "DeleteObjects"})
+CHANGES_OBJECTS = frozenset(
+    {"PutObject", "CopyObject", "CompleteMultipartUpload", "DeleteObject", "DeleteObjects", DELETES_VERSION}
+)
 """The operations after which a reader sees something else."""
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Ruled, Span
+from tests.checker.history import DELETES_VERSION, Answer, Call, Effect, Fault, Floor, Line, Ruled, Span
 
 Moment = tuple[float, int]
 """A time, and the number of the line that tells it, which decides between equal times."""
@@ -117,6 +117,7 @@ def _of_objects(made: Ledgers, lines: list[Line], calls: dict[str, tuple[int, Ca
     """G0: a database that begins to rule has the floors that the objects tell, and nothing lower is on its way. One
     that is lost by then, whose record has landed late, tells nobody."""
     borne: dict[str, Call] = {}
+    wrote: dict[tuple[str, str | None], Call] = {}
     lost: set[str] = set()
     ruler: str | None = None
     told = [(begins(line.at, n), line) for n, line in enumerate(lines, 1) if isinstance(line, Effect | Ruled | Fault)]
@@ -126,6 +127,9 @@ def _of_objects(made: Ledgers, lines: list[Line], calls: dict[str, tuple[int, Ca
             continue
         if isinstance(line, Effect):
             _, writer = calls[line.id]
+            if writer.operation == DELETES_VERSION:
+                writer = wrote.get((line.object, line.value), writer)
+            wrote[line.object, line.value] = writer
             borne.pop(line.object, None)
             if line.value is not None and writer.fenced and writer.token:
                 borne[line.object] = writer

@@ -30,8 +30,9 @@ the latest of one line equals the earliest of another, the order of the lines de
            moment: an operator's `settle` voids G2, a lost database (`kind` is `database-lost`, `by` names it) G0, G1,
            G2 and R9. What the bucket's record promises all the same is told by `ruled`.
 
-Operations are S3's names, one call for each object of a DeleteObjects. Beside them: `grant` (a lease or a delivery; its
-`value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail),
+Operations are S3's names, one call for each object of a DeleteObjects. A delete of one version of an object is a
+`DeleteObjectVersion` without `value`; its `effect` tells which value shows then. Beside them: `grant` (a lease or a
+delivery; its `value` is the idempotency key), `check`, `raise`, `complete` (a job), `seal` (also a release or fail),
 `renew` (a lease), `reopen` (a completed job).
 """
 
@@ -44,6 +45,8 @@ from typing import Any
 
 ANY = "?"
 """A value that nobody can say."""
+DELETES_VERSION = "DeleteObjectVersion"
+"""It writes nothing: what shows after it was written before."""
 Span = tuple[float, float]
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.history import Answer, Call, Effect, Fault, Floor, Line, Ruled, Seen, Sent, Setting, Span
+from tests.checker.history import (
+    DELETES_VERSION,
+    Answer,
+    Call,
+    Effect,
+    Fault,
+    Floor,
+    Line,
+    Ruled,
+    Seen,
+    Sent,
+    Setting,
+    Span,
+)
 
 OUT = "bkt/renders/j/out"
 OTHER = "bkt/renders/j/other"
@@ -30,6 +43,10 @@ def delete(at: At, name: str, token: int, **more: Any) -> Call:
     return Call(
         span(at), name, **{"operation": "DeleteObject", "key": "j", "object": OUT, **more}, token=token, value=None
     )
+
+
+def delete_version(at: At, name: str, token: int) -> Call:
+    return Call(span(at), name, DELETES_VERSION, "j", token, OUT)
 
 
 def control(at: At, name: str, operation: str, token: int = 0, **more: Any) -> Call:

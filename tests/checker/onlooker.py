@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.checker.attempts import CHANGES_OBJECTS, Attempt, Index
 from tests.checker.evidence import Moment, begins, ends
-from tests.checker.history import ANY, Effect
+from tests.checker.history import ANY, DELETES_VERSION, Effect
 from tests.checker.rules import Rules, Violation
 
 
@@ -44,9 +44,22 @@ def _replacing(index: Index, rules: Rules, effects: list[tuple[int, Effect]], pl
         return None
     attempt, last = index.attempts[effects[place][1].id], effects[place][1].at[1]
     bytes_now = index.bytes_of(before.value)
-    returned = any(index.bytes_of(e.value) == bytes_now and e.value != before.value for _, e in effects[: place - 1])
-    fault = rules.against_replacing(attempt, index.attempts[before.id], before.at[0], last, returned=returned)
+    returned = any(
+        index.bytes_of(e.value) == bytes_now and (e.value != before.value or index.attempts[e.id].call.value == ANY)
+        for _, e in effects[: place - 1]
+    )
+    writer, by = _writer(index, effects[:place]), index.attempts[before.id]
+    fault = rules.against_replacing(attempt, writer, before.at[0], last, returned=returned)
+    if fault is None and by is not writer:
+        fault = rules.against_replacing(attempt, by, before.at[0], last, returned=True)
     return None if fault is None else replace(fault, lines=(number, *fault.lines))
+
+
+def _writer(index: Index, effects: list[tuple[int, Effect]]) -> Attempt:
+    """Who wrote what the last of them shows: not who has deleted a later version."""
+    value, last = effects[-1][1].value, index.attempts[effects[-1][1].id]
+    writers = (index.attempts[effect.id] for _, effect in reversed(effects) if effect.value == value)
+    return next((writer for writer in writers if writer.call.operation != DELETES_VERSION), last)
 
 
 def _success(index: Index, attempt: Attempt) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ from tests.checker.lines import (
     OUT,
     control,
     delete,
+    delete_version,
     effect,
     fault,
     floor,
@@ -93,6 +94,15 @@ GOOD: dict[str, list[Line]] = {
     "a delete of what is not there": history(delete(1, "d", 33), ok(2, "d"), onlooker=True),
     "what was there before": history(
         seen(1, "old"), delete(2, "d", 33), ok(3, "d"), seen(4, None), initial={OUT: "old"}
+    ),
+    "a deleted version shows what was before it, which is replaced by what was sent then": history(
+        put(1, "a", 33), effect(2, "a"), put(3, "x", 34), fault(4, "settle", "G2"), put(5, "c", 35), effect(6, "c"),
+        delete_version(7, "d", 35), effect(8, "d", "a"), ok(9, "d"), effect(10, "x"), conditional=CONDITIONAL,
+    ),
+    "a new database learns of what a deleted version shows the token that it bears": history(
+        ruled(0, "one"), put(1, "a", 33), effect(2, "a"), put(3, "b", 34), effect(4, "b"), delete_version(5, "d", 34),
+        effect(6, "d", "a"), fault(7, "database-lost", "G0", "G1", "G2", "R9", by="one"), ruled(8, "two"),
+        floor(9, 33), onlooker=True,
     ),
     "what no fence covers": history(
         put(1, "b", 34), ok(2, "b"), put(3, "a", 0, fenced=False), ok(4, "a"), seen(5, "a")

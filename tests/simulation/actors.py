@@ -18,6 +18,7 @@ from tests.simulation.chance import BUCKET
 from tests.simulation.client import Client, Reply, SlowBody, Wish
 from tests.simulation.gateway import Gateway
 from tests.simulation.objects import MARK, SHARED
+from tests.simulation.versions import NULL, Version
 
 LONG_S = (60, 400)
 """Longer than leases and settle time-outs."""
@@ -66,9 +67,10 @@ class Worker(Client):
         for _ in range(self._stream.choice((1, 2, 3))):
             await self.pause()
             habit = self.chance.habit
+            versions = habit.version if self.chance.versioned else 0
             what = self._stream.choices(
-                (self.put, self.delete, self.upload, self.copy, self.batch, self.check),
-                (habit.put, habit.delete, habit.upload, habit.copy, habit.batch, habit.check),
+                (self.put, self.delete, self.upload, self.copy, self.batch, self.check, self.delete_version),
+                (habit.put, habit.delete, habit.upload, habit.copy, habit.batch, habit.check, versions),
             )[0]
             reply = await what(self._stream.choice(self.objects()))
             if reply.stop and not zombie:
@@ -142,11 +144,25 @@ class Worker(Client):
         wish = self.wish("DeleteObject", name, None)
         return await self.ask(wish, lambda: self._send(self.write("DELETE", name), wish))
 
+    async def delete_version(self, name: str) -> Reply:
+        """For good; what shows then is what was before it, and for nobody to say."""
+        wish = self.wish("DeleteObjectVersion", name)
+        query = f"?versionId={self._a_version(name).id}"
+        return await self.ask(wish, lambda: self._send(self.write("DELETE", name, query=query), wish))
+
+    def _a_version(self, name: str) -> Version:
+        """Most often the current one; now and then one that is not there any more."""
+        versions = self.gateway.objects.versions.get(name, [])
+        return self._stream.choice([*versions, *versions[-1:], *versions[-1:], Version(NULL, None)])
+
     async def copy(self, name: str) -> Reply:
         """With a mark of its own, or with all that the source bears."""
         source = self._stream.choice(self.chance.objects)
-        headers = [("x-amz-copy-source", f"{BUCKET}/{source}")]
-        stored = self.gateway.objects.buckets[BUCKET].get(source)
+        place, stored = f"{BUCKET}/{source}", self.gateway.objects.buckets[BUCKET].get(source)
+        if self.chance.versioned and self._stream.random() < 0.3:
+            version = self._a_version(source)
+            place, stored = f"{place}?versionId={version.id}", version.stored
+        headers = [("x-amz-copy-source", place)]
         wish = self.wish("CopyObject", name)
         if stored is not None and (source == name or self._stream.random() < 0.7):
             mark, _, _ = self._content()
@@ -157,23 +173,32 @@ class Worker(Client):
         return await self.ask(wish, lambda: self._send(self.write("PUT", name, headers=headers), wish))
 
     async def batch(self, name: str) -> Reply:
-        """DeleteObjects over all objects, each answered for itself."""
+        """DeleteObjects over all objects, or versions of them, each answered for itself."""
+        asked = {
+            one: self._of_batch(one) for one in self.chance.objects if key_of(self.key, one) == key_of(self.key, name)
+        }
         wishes = {
-            one: self.wish("DeleteObjects", one, None)
-            for one in self.chance.objects
-            if key_of(self.key, one) == key_of(self.key, name)
+            name: self.wish("DeleteObjects", name, None)
+            if one.version_id is None
+            else self.wish("DeleteObjectVersion", name)
+            for name, one in asked.items()
         }
 
         async def send(refused: dict[str, FenceError]) -> Any:
             writes: list[tuple[BatchObject, Any]] = [
-                (BatchObject(one, None, (("Key", one),)), self.write("DELETE", one) if wish.fenced else None)
-                for one, wish in wishes.items()
+                (one, self.write("DELETE", name) if wishes[name].fenced else None) for name, one in asked.items()
             ]
             return await self.gateway.batches.delete(
                 BATCH, BUCKET, writes, quiet=False, on_refusal=lambda error, asked: refused.update({asked.key: error})
             )
 
         return await self.ask_of_each(wishes, send)
+
+    def _of_batch(self, name: str) -> BatchObject:
+        if not self.chance.versioned or self._stream.random() < 0.7:
+            return BatchObject(name, None, (("Key", name),))
+        version_id = self._a_version(name).id
+        return BatchObject(name, version_id, (("Key", name), ("VersionId", version_id)))
 
     async def check(self, name: str) -> Reply:
         if not self.token:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gateway.core.keys import Rule, WithoutToken
@@ -72,6 +72,8 @@ class Habit:
     copy: int = 0
     batch: int = 0
     check: int = 0
+    version: int = 2
+    """To delete one of an object's versions, where there are any."""
 
 
 HABITS = (
@@ -90,6 +92,10 @@ LEASED = 0.35
 """The share of the settings in which tokens come from the gateway's own leases."""
 RECORDED = 0.4
 """The share of the settings with conditional writes in which the bucket bears a record."""
+VERSIONED = 0.2
+"""The share of the settings in which the bucket keeps versions, from the start on or from when an operator says so."""
+SWITCHED = 0.15
+"""How often he changes his mind, of each who comes in."""
 
 
 class Chance:
@@ -119,6 +125,16 @@ class Chance:
         self.leased = self.stream("lease").random() < LEASED
         self.lock_delay_s = self.stream("lease").choice((0, 0, 10))
         self.recorded = self.capabilities.conditional_put and self.stream("record").random() < RECORDED
+        versions = self.stream("versions")
+        self.versioned = versions.random() < VERSIONED
+        self.versioning = versions.choice(("", "Enabled", "Suspended")) if self.versioned else ""
+        if self.versioned and self.capabilities.conditional_delete and versions.random() < 0.5:
+            self.capabilities = replace(self.capabilities, files_paths=True)
+
+    @property
+    def seaweedfs(self) -> bool:
+        """The store is SeaweedFS, else S3 itself: they differ where versions are kept."""
+        return self.capabilities.files_paths
 
     def stream(self, concern: str) -> random.Random:
         """Draws for one concern, the same for the same seed in every process."""

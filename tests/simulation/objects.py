@@ -14,7 +14,7 @@ from gateway.service.record import parse_record
 from gateway.upstream.base import UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, StoredObject
 from tests.checker.history import Effect, Fault, Ruled
-from tests.simulation.chance import BUCKET
+from tests.simulation.chance import BUCKET, Chance
 from tests.simulation.story import Story
 from tests.simulation.versions import VersionedStore
 
@@ -38,8 +38,9 @@ def calls() -> Calls:
 class ObjectStore(VersionedStore):
     """What the wires of all runs lead to."""
 
-    def __init__(self, story: Story, *, seaweedfs: bool = False) -> None:
-        super().__init__(BUCKET, seaweedfs=seaweedfs)
+    def __init__(self, story: Story, chance: Chance) -> None:
+        super().__init__(BUCKET, seaweedfs=chance.seaweedfs)
+        self.versioning = chance.versioning
         self.story = story
         self.written: dict[str, bytes] = {}
         """The bytes that each mark stands for."""
@@ -110,6 +111,11 @@ class ObjectStore(VersionedStore):
             self.story.add(Fault(self.story.now, "taken-over", WITHOUT_DATABASE))
             self.on_taken_over()
         self.story.add(Ruled(self.story.now, by))
+
+    def switch_versioning(self) -> None:
+        """An operator has versions kept from now on, or no longer."""
+        self.versioning = "Suspended" if self.versioning == "Enabled" else "Enabled"
+        self.story.note(f"versioning is {self.versioning}")
 
     def lose_record(self) -> None:
         """Somebody has deleted it."""

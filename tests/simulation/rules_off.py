@@ -29,8 +29,8 @@ from gateway.service.rebuild import Rebuilds
 from gateway.service.records import Records
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
-from gateway.stores import memory
 from gateway.stores import rules as store_rules
+from gateway.stores.memory import store as memory
 from tests.simulation import disk
 from tests.simulation import gateway as simulated
 from tests.simulation.wire import TIMING
@@ -138,6 +138,15 @@ def heads_not_judged(off: Off) -> None:
 
     off.setattr(heads, "judge", blind)
     off.setattr(conditions, "judge", blind)
+
+
+def versions_kept_no_longer_are_like_others(off: Off) -> None:
+    """R4: what the store refuses of a version that it shows is demanded again and again."""
+
+    async def never(self, write):
+        return False
+
+    off.setattr(conditions.Conditions, "in_suspended_bucket", never)
 
 
 # --- R5
@@ -398,6 +407,7 @@ SWITCHES: list[Switch] = [
     seals_forgotten,
     one_nonce_for_all_sends,
     heads_not_judged,
+    versions_kept_no_longer_are_like_others,
     lost_answers_settle,
     server_errors_settle,
     errors_in_200_are_successes,

@@ -13,19 +13,20 @@ from typing import Any
 import structlog
 
 from gateway.core.errors import FenceError
-from gateway.core.job import JobState
 from gateway.service.job_errors import JobError
 from gateway.service.records import LAPSE_S
 from gateway.service.values import Result
 from gateway.stores.values import UploadState
-from tests.checker.history import Call, Effect, Fault, Ruled, Setting
+from tests.checker.history import Setting
 from tests.checker.judge import judge
 from tests.checker.rules import DATABASE_LOST, Violation
 from tests.simulation.actors import Tokens, Worker, key_of
-from tests.simulation.chance import BUCKET, Chance
-from tests.simulation.gateway import Gateway
+from tests.simulation.chance import BUCKET, SWITCHED, Chance
+from tests.simulation.gateway import REBUILD_S, Gateway
 from tests.simulation.holders import Holder
 from tests.simulation.objects import ObjectStore
+from tests.simulation.owners import judge_owners
+from tests.simulation.quiet import busy_in
 from tests.simulation.story import Story
 from tests.simulation.wire import TIMING
 from tests.virtual_time import VirtualClock, run
@@ -35,6 +36,7 @@ QUIET_S = 1000.0
 """After so long without faults nothing may be under way any more: longer than every time-out."""
 FORGED = 10**9
 """So far apart are tokens that somebody has drawn himself, from each other and from those of leases."""
+SWITCHED_WITHIN_S = (0, 0, 0.01, 0.2, 1, 5)
 FRESH_TOKEN = 1000
 """Higher than all before."""
 REVOKED_S = 100.0
@@ -107,7 +109,7 @@ class Simulation:
 
     async def main(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._fault)
-        self._objects, self._clock = ObjectStore(self.story), VirtualClock()
+        self._objects, self._clock = ObjectStore(self.story, self.chance), VirtualClock()
         self.gateway = await self._begin_gateway()
         for _ in range(self._steps):
             self._step()
@@ -121,6 +123,8 @@ class Simulation:
             for gateway in list(self._gateways):
                 if gateway.died.is_set():
                     await self._restart(gateway)
+            if self.chance.versioned:
+                self._switch_versioning()
             if self.chance.recorded:
                 await self._meddle()
         await self._calm_down()
@@ -174,6 +178,13 @@ class Simulation:
             died = asyncio.create_task(self.gateway.died.wait())
             await asyncio.wait({rebuilt, died}, timeout=QUIET_S, return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
+
+    def _switch_versioning(self) -> None:
+        """Soon, while requests are under way."""
+        if self.chance.happens("versions", "versioning-switched", SWITCHED):
+            self.story.faults["versioning-switched"] += 1
+            soon_s = self.chance.stream("versions").choice(SWITCHED_WITHIN_S)
+            asyncio.get_running_loop().call_later(soon_s, self._objects.switch_versioning)
 
     # --- whose the bucket is
 
@@ -281,7 +292,10 @@ class Simulation:
         self._wait_for_ever()
         # A record that a gateway had sent when its database was lost may land after the next one has looked.
         if self.chance.recorded and await self.gateway.rig.writes.records.look_at(BUCKET):
-            await self.gateway.rebuild()
+            try:
+                await asyncio.wait_for(self.gateway.rebuild(), 3 * REBUILD_S)
+            except TimeoutError:
+                self._break("the bucket cannot be rebuilt")
         for _ in range(10):
             await asyncio.sleep(QUIET_S / 10)
             young = any(gateway.age_s <= TIMING.settle_timeout_assembly_s for gateway in self._gateways)
@@ -294,7 +308,7 @@ class Simulation:
         for what in self._busy():
             self._break(what)
         await self._not_revoked()
-        self._owned()
+        self.broken.extend(judge_owners(self.story.lines))
         for what in self._objects.misfenced:
             self.broken.append(Violation("R4", what, (1,)))
 
@@ -311,40 +325,9 @@ class Simulation:
     def _busy(self) -> Iterator[str]:
         """What is pinned, staged, unsettled or locked."""
         for gateway in self._gateways:
-            yield from self._busy_in(gateway)
+            yield from busy_in(gateway)
         if self._objects.under_way:
             yield "a request is still on its way"
-
-    @staticmethod
-    def _busy_in(gateway: Gateway) -> Iterator[str]:
-        rig = gateway.rig
-        for live in rig.fences.gates:
-            if live.pins or live.passages or not live.gate.idle:
-                yield f"the gate of {live.gate.key!r} has {live.pins} pins, {len(live.passages)} passages"
-        for (_, name), entry in rig.writes.objects._entries.items():
-            if not entry.idle or entry.owning.locked():
-                yield f"the object {name} has {entry.pins} pins, or is locked"
-        if rig.uploads.bindings._under_way or rig.uploads.bindings._over:
-            yield "Completes are under way, or not recorded"
-        if not (rig.writes.doubts.idle and rig.writes.marks.idle) or rig.fences.gates._loading:
-            yield "something is still looked for"
-        for line in gateway.leases._lines._lines.values():
-            if line.users or line.deciding:
-                yield f"the line of {line.key!r} has {line.users} users, or is being decided"
-        jobs = gateway.jobs
-        idle = jobs._beside.idle and jobs._delays._beside.idle and jobs.deliveries._beside.idle
-        if not idle or jobs.deliveries._repeats._asked or jobs.waiting:
-            yield "somebody is still given a job, or one is taken back"
-        if not gateway.completions._beside.idle:
-            yield "a completion is still under way"
-        for job in gateway.disk.jobs._jobs.values():
-            if job.state is JobState.RUNNING:
-                yield f"the job {job.key!r} is still with a worker"
-        if gateway.leases._repeats._asked:
-            yield "somebody is still answered who has asked for a lease"
-        for bucket in rig.writes.records._buckets.values():
-            if bucket.pins or bucket.looking is not None:
-                yield f"the record of {bucket.name} has {bucket.pins} pins, or is looked at"
 
     async def _writable(self) -> None:
         """A fresh token writes every object, without waiting. Not what no rule maps, once its owner has been forgotten
@@ -383,33 +366,3 @@ class Simulation:
             floor = self.gateway.disk.durable(upload.fence_key).floor
             if upload.state is UploadState.REVOKED or (upload.state is UploadState.OPEN and upload.token < floor):
                 self._break(f"the upload {upload.upload_id} of token {upload.token} is left, the floor is {floor}")
-
-    def _owned(self) -> None:
-        """R9: what no rule maps belongs to the key that wrote it first, for good, unless a rule lets it move. A new
-        database knows what the objects say once it has rebuilt."""
-        owner: dict[str, str] | None = {}
-        borne: dict[str, str] = {}
-        ruler: str | None = None
-        lost: set[str] = set()
-        calls = {line.id: line for line in self.story.lines if isinstance(line, Call)}
-        for number, line in enumerate(self.story.lines, 1):
-            if isinstance(line, Fault) and line.kind in (DATABASE_LOST, "taken-over"):
-                owner = None
-                lost.add(line.by)
-            if isinstance(line, Ruled):
-                if line.by and line.by not in lost and owner is None and ruler not in (None, line.by):
-                    owner = dict(borne)
-                ruler = line.by or (None if line.by is None else ruler or "")
-            if not isinstance(line, Effect) or not line.object.startswith(f"{BUCKET}/free/"):
-                continue
-            call = calls[line.id]
-            borne.pop(line.object, None)
-            if call.token and line.value is not None:
-                borne[line.object] = call.key
-            if owner is None:
-                continue
-            if line.object in owner and call.key != owner[line.object]:
-                text = f"{call.id} of {call.key} changes {line.object}, which belongs to {owner[line.object]}"
-                self.broken.append(Violation("R9", text, (number,)))
-            if call.token:
-                owner.setdefault(line.object, call.key)

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from gateway.s3.xml import parse_batch
 from gateway.service.waits import Timing
 from gateway.upstream.base import UpstreamLost, UpstreamNotReached, UpstreamRequest
 from gateway.upstream.memory import MemoryExchange, MemoryResponse
@@ -95,6 +94,9 @@ class Wire:
         for key in what_may_change(request, body) or by:
             if key in by:
                 self.story.add(Sent(by[key][0], self.story.now, self._database))
+                if _is_fenced_put(request) and not _bears_condition(request) and self.store.refuses_itself(key):
+                    # Here the gate alone orders, until the object has been written (decision 0016).
+                    self.story.add(Fault(self.story.now, "without-condition", ("G3",)))
 
     async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
         """What becomes of a request that has been sent whole."""
@@ -165,18 +167,20 @@ class Wire:
     async def _partial(self, request: UpstreamRequest, body: bytes) -> MemoryResponse:
         """One object of a batch fails: surely, or with an error that says nothing of its effect."""
         stream, by = self.chance.stream("landing"), calls()
-        keys = [one.key for one in parse_batch(body)[0]]
-        failed, code = stream.choice(keys), stream.choice(("AccessDenied", "InternalError"))
-        for key in keys:
-            alone = replace(request, method="DELETE", raw_key=key, raw_query="")
+        asked = what_may_change(request, body)
+        failed, code = stream.choice(list(asked)), stream.choice(("AccessDenied", "InternalError"))
+        for key, version_id in asked.items():
+            query = "" if version_id is None else f"versionId={version_id}"
+            alone = replace(request, method="DELETE", raw_key=key, raw_query=query)
             if key != failed:
                 self.store.effect(alone, b"", by)
             elif code == "InternalError" and stream.random() >= NEVER_LANDS:
                 late = stream.choice((0, stream.uniform(0, _patience_s(request))))
                 self._fly(late, alone, lambda alone=alone: self.store.effect(alone, b"", by))  # type: ignore[misc]
         await self.delay()
-        done = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys if key != failed)
-        error = f"<Error><Key>{failed}</Key><Code>{code}</Code><Message></Message></Error>"
+        named = {key: f"<Key>{key}</Key>" + (f"<VersionId>{v}</VersionId>" if v else "") for key, v in asked.items()}
+        done = "".join(f"<Deleted>{names}</Deleted>" for key, names in named.items() if key != failed)
+        error = f"<Error>{named[failed]}<Code>{code}</Code><Message></Message></Error>"
         return MemoryResponse(200, [], f"<DeleteResult>{done}{error}</DeleteResult>".encode())
 
 
@@ -231,11 +235,18 @@ def _fates(request: UpstreamRequest) -> tuple[str, ...]:
         return STAGING_FATES
     if request.method == "POST":
         return FATES_OF_BATCHES if request.raw_query == "delete" else FATES_OF_DOCUMENTS
-    names = {name for name, _ in request.headers}
-    if "x-amz-copy-source" in names:
+    if _copies(request):
         return FATES_OF_DOCUMENTS
-    bears_nonce = "x-amz-meta-fencing-nonce" in names
-    return FATES_OF_CONDITIONS if bears_nonce and names & {"if-match", "if-none-match"} else FATES
+    return FATES_OF_CONDITIONS if _is_fenced_put(request) and _bears_condition(request) else FATES
+
+
+def _is_fenced_put(request: UpstreamRequest) -> bool:
+    names = {name for name, _ in request.headers}
+    return "x-amz-meta-fencing-nonce" in names and request.method == "PUT" and not _copies(request)
+
+
+def _bears_condition(request: UpstreamRequest) -> bool:
+    return any(name in ("if-match", "if-none-match") for name, _ in request.headers)
 
 
 def _assembles(request: UpstreamRequest) -> bool:
