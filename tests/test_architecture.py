@@ -44,7 +44,7 @@ ALLOWED = {
     ("server/app.py", "asyncio.sleep"): "a drain's look at a counter, within a bound of the clock's",
     ("server/body.py", "asyncio.sleep"): "the sweeper's beat; what is due is decided by the clock",
     ("service/completions.py", "asyncio.sleep"): "pauses between attempts",
-    ("service/jobs.py", "asyncio.sleep"): "pauses between attempts; when a job is due is the clock's",
+    ("service/returns.py", "asyncio.sleep"): "pauses between attempts; when a job is due is the clock's",
     ("service/rebuild.py", "asyncio.sleep"): "waits for moments of the clock, and between attempts",
     ("service/records.py", "asyncio.sleep"): "pauses between looks at a record; its age is the clock's",
     ("service/doubts.py", "asyncio.sleep"): "pauses between looks for a nonce; the settle time-out decides",

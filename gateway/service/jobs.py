@@ -15,27 +15,23 @@ from dataclasses import replace
 import structlog
 
 from gateway.clock import Clock
-from gateway.core.errors import FenceError, TryAgain
+from gateway.core.errors import TryAgain
 from gateway.core.job import Job, JobState
 from gateway.core.keys import FencingKey, Token
 from gateway.service.beside import Beside
-from gateway.service.delays import Delays
 from gateway.service.deliveries import Deliveries
 from gateway.service.job_errors import JobExists, NoJob, NotDelivered, NotEnded, RepeatedSubmission
 from gateway.service.leases import Lease, Leases
 from gateway.service.queues import QueueRule, QueueRules, Queues
+from gateway.service.returns import Returns
 from gateway.service.running import Running
 from gateway.service.turns import Turns
 from gateway.stores.base import Store, StoreUnavailable
-from gateway.stores.job_base import JobChange, Place, QueueLength
+from gateway.stores.job_base import JobChange, QueueLength
 from gateway.stores.values import Event, EventKind, Fence
 
 _log = structlog.get_logger(__name__)
 
-AGAIN_S = 1.0
-"""After a store that could not do its part in what nobody waits for."""
-UNDELIVERED_S = 5.0
-"""How long a job stands aside whose hand-over was still pending when nobody asked for it any more."""
 READ_AT_ONCE = 1000
 JOB_EVENTS = ("submitted", "lapsed", "undelivered", "released", "failed", "dead", "reopened")
 """What is counted here."""
@@ -54,7 +50,22 @@ class Jobs:
         self._rules = rules
         self._queues = Queues(store.jobs.waiting)
         self._running = Running()
-        self._delays = Delays(store.jobs, clock, self._returned, self._queues.doubt)
+        self._turns = Turns()
+        self._beside = Beside()
+        self.counts: Counter[str] = Counter()
+        """What has happened, of `JOB_EVENTS`."""
+        self._returns = Returns(
+            leases,
+            store,
+            clock,
+            rules,
+            queues=self._queues,
+            running=self._running,
+            turns=self._turns,
+            beside=self._beside,
+            counts=self.counts,
+        )
+        self._delays = self._returns.delays
         self.deliveries = Deliveries(
             leases,
             store,
@@ -63,16 +74,10 @@ class Jobs:
             queues=self._queues,
             running=self._running,
             max_waiting=max_waiting,
-            look_after=self._look_after,
-            doubt=self._doubt,
+            look_after=self._returns.look_after,
+            doubt=self._returns.doubt,
         )
-        self._turns = Turns()
-        self._beside = Beside()
-        self._doubtful: set[FencingKey] = set()
-        """Jobs that somebody is about to ask the store about."""
-        self.counts: Counter[str] = Counter()
-        """What has happened, of `JOB_EVENTS`."""
-        leases.on_end.append(self._ended)
+        leases.on_end.append(self._returns.ended)
         leases.on_renewed.append(self._renewed)
         leases.seal = self._seal
 
@@ -84,7 +89,7 @@ class Jobs:
             after = jobs[-1].key
             for job in jobs:
                 try:
-                    await self._look_after(job)
+                    await self._returns.look_after(job)
                 except TryAgain as error:
                     raise StoreUnavailable(error.message) from error
         await self._delays.look()
@@ -136,12 +141,12 @@ class Jobs:
         new = replace(new, submitted_at=self._clock.wall())
         if delay_s:
             new = replace(new, state=JobState.DELAYED, available_at=self._delays.now() + delay_s)
-        change = await self._decided(key, self._store.jobs.submit(new))
+        change = await self._returns.decided(key, self._store.jobs.submit(new))
         job = change.job
         assert job is not None, "a completed key has a job"
         if change.done:
             self.counts["submitted"] += 1
-            self._returned(job)
+            self._returns.returned(job)
         elif new.submission and (job.queue, job.submission) == (queue, new.submission):
             if (job.payload, job.priority) != (new.payload, new.priority):
                 raise RepeatedSubmission(job)
@@ -190,11 +195,11 @@ class Jobs:
         await self._turns.to_its_end(key, self._beside, lambda: self._run_again(key, token))
 
     async def _run_again(self, key: FencingKey, token: Token) -> None:
-        change = await self._decided(key, self._store.jobs.renew(key, token))
+        change = await self._returns.decided(key, self._store.jobs.renew(key, token))
         if change.job is not None and change.job.state is JobState.RUNNING and change.job.token == token:
             self._running.note(change.job)
             # A slow store may have let it end again, before anybody knew that it ran.
-            self._look_again(key)
+            self._returns.look_again(key)
 
     async def release(self, key: FencingKey, token: Token, delay_s: float = 0.0) -> Job:
         """Give the job back unfinished, to be delivered again at once, or after `delay_s`; no attempt counts. Raises
@@ -229,7 +234,7 @@ class Jobs:
 
         async def seal() -> Fence:
             nonlocal change
-            change = await self._decided(key, call(None if job is None else job.queue))
+            change = await self._returns.decided(key, call(None if job is None else job.queue))
             return change.fence
 
         await self._leases.end(key, token, seal)
@@ -244,7 +249,7 @@ class Jobs:
         """A lease is given up: if a job runs under it, so is that, in the same transaction."""
         if self._running.of(key, token) is None:
             return await self._store.seal(key, token, event)
-        change = await self._decided(key, self._store.jobs.release(key, token, request_id=event.request_id))
+        change = await self._returns.decided(key, self._store.jobs.release(key, token, request_id=event.request_id))
         if not change.done or change.job is None:
             return await self._store.seal(key, token, event)
         self._given_up(key, token, change.job, "released")
@@ -253,7 +258,7 @@ class Jobs:
     def _given_up(self, key: FencingKey, token: Token, job: Job, how: str) -> None:
         self._running.forget(key, token)
         self.counts[how] += 1
-        self._returned(job)
+        self._returns.returned(job)
         self.deliveries.free(key)
 
     def completed(self, key: FencingKey, token: Token) -> None:
@@ -264,7 +269,7 @@ class Jobs:
     def sealed(self, key: FencingKey, token: Token) -> None:
         """Somebody else has sealed the token at the very moment at which its holder ended it: nobody has been told of
         that end, since this one was coming."""
-        self._ended(key, token, EventKind.SEALED)
+        self._returns.ended(key, token, EventKind.SEALED)
         self.deliveries.free(key)
 
     # --- again ------------------------------------------------------------------------------------------------
@@ -275,7 +280,7 @@ class Jobs:
         return await self._beside.to_its_end(self._reopen(key, reason))
 
     async def _reopen(self, key: FencingKey, reason: str) -> Job | None:
-        change = await self._decided(key, self._store.jobs.reopen(key, reason))
+        change = await self._returns.decided(key, self._store.jobs.reopen(key, reason))
         if not change.done:
             if change.job is None:
                 raise NoJob(key)
@@ -283,7 +288,7 @@ class Jobs:
         self.counts["reopened"] += 1
         _log.warning("job-reopened", fence_key=key, reason=reason)
         if change.job is not None:
-            self._returned(change.job)
+            self._returns.returned(change.job)
         return change.job
 
     async def redrive(self, queue: str, reason: str, limit: int, may_have: Callable[[str], bool]) -> int:
@@ -303,109 +308,3 @@ class Jobs:
                     raise outcome
             reopened += sum(not isinstance(outcome, BaseException) for outcome in outcomes)
         return reopened
-
-    # --- what happens by itself -------------------------------------------------------------------------------
-
-    def _ended(self, key: FencingKey, token: Token, how: EventKind) -> None:
-        """A lease has ended that its holder has not given up."""
-        if (job := self._running.forget(key, token)) is not None:
-            self._beside.run(self._lapse(key, job, how))
-
-    async def _lapse(self, key: FencingKey, job: Job, how: EventKind) -> None:
-        token = Token(job.token)
-        while True:
-            try:
-                async with self._turns.of(key):
-                    lease = await self._leases.lease_of(key)
-                    if lease is not None and lease.token == token and lease.expires_in_s > 0:
-                        self._running.note(job)  # its holder has been heard of meanwhile
-                        return
-                    if how is EventKind.LAPSED:
-                        change = await self._store.jobs.undeliver(key, token, self._delays.now() + UNDELIVERED_S)
-                    else:
-                        change = await self._store.jobs.lapse(key, token, self._rules.policy(job.queue))
-                break
-            except (StoreUnavailable, FenceError) as error:
-                _log.warning("job-not-returned", fence_key=key, token=token, reason=str(error))
-                await asyncio.sleep(AGAIN_S)
-        if change.done and change.job is not None:
-            self.counts["undelivered" if how is EventKind.LAPSED else "lapsed"] += 1
-            self._returned(change.job)
-        else:
-            self._doubt(key)  # it may have been done by an attempt that failed
-
-    async def _look_after(self, job: Job) -> Lease | None:
-        """The job runs: it comes back when its lease ends. Answers that; None if it is over, so that the job comes back
-        at once. Raises `TryAgain`."""
-        key = FencingKey(job.key)
-        if not self._running.note(job):
-            return None  # delivered again since the job was read
-        try:
-            lease = await self._leases.lease_of(key)
-        except BaseException:
-            self._running.forget(key, job.token)
-            raise
-        if lease is None or lease.token != job.token:
-            self._ended(key, Token(job.token), EventKind.SEALED)
-            return None
-        if not lease.expires_in_s:
-            self._ended(key, lease.token, EventKind.EXPIRED)  # that will not be told again
-        return lease
-
-    def _doubt(self, key: FencingKey) -> None:
-        """The store has failed, and may have changed the job of `key` all the same."""
-        self._queues.doubt()
-        self._look_again(key)
-
-    def _look_again(self, key: FencingKey) -> None:
-        """Find out, in its turn, what the store says of the job of `key`; once, however many want to know."""
-        if key not in self._doubtful:
-            self._doubtful.add(key)
-            self._beside.run(self._find_out(key))
-
-    async def _find_out(self, key: FencingKey) -> None:
-        while True:
-            try:
-                async with self._turns.of(key):
-                    self._doubtful.discard(key)  # what is doubted from now on is looked at once more
-                    await self._take_note(key)
-            except (StoreUnavailable, FenceError) as error:
-                _log.warning("job-not-looked-after", fence_key=key, reason=str(error))
-                if key in self._doubtful:
-                    return
-                self._doubtful.add(key)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
-
-    async def _take_note(self, key: FencingKey) -> None:
-        """Of what the store says of the job. Raises `StoreUnavailable`, `TryAgain`."""
-        job = await self._store.jobs.job(key)
-        if job is None:
-            return
-        if job.state is JobState.RUNNING:
-            # Also where it is known to run: a repeated call may have said so whose lease could not be read.
-            await self._look_after(job)
-            return
-        self._running.forget(key, job.token)
-        if job.state is JobState.DELAYED:
-            self._delays.look_at(job.available_at)
-
-    async def _decided(self, key: FencingKey, decision: Awaitable[JobChange]) -> JobChange:
-        """What the store decides. Raises `StoreUnavailable`: then it is found out what it had decided by then."""
-        try:
-            return await decision
-        except StoreUnavailable:
-            self._doubt(key)
-            raise
-
-    def _returned(self, job: Job) -> None:
-        """The job waits, is delayed, or is dead."""
-        assert job.queue is not None
-        if job.state is JobState.WAITING:
-            self._queues.add(job.queue, Place(-job.priority, job.serial, job.key))
-        elif job.state is JobState.DELAYED:
-            self._delays.look_at(job.available_at)
-        elif job.state is JobState.DEAD:
-            self.counts["dead"] += 1
-            _log.warning("job-dead", fence_key=job.key, queue=job.queue, attempts=job.attempts, error=job.error)

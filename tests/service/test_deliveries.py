@@ -10,8 +10,8 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
 from gateway.core.keys import MAX_TOKEN, Token
-from gateway.service.jobs import UNDELIVERED_S
 from gateway.service.leases import LeaseTerms
+from gateway.service.returns import UNDELIVERED_S
 from gateway.service.waits import Timing
 from tests.service.between import preceded
 from tests.service.job_desk import Desk, J, at, desk, play

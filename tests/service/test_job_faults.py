@@ -11,9 +11,10 @@ import pytest
 from gateway.core.errors import TryAgain
 from gateway.core.job import JobState
 from gateway.core.keys import FencingKey, Token
-from gateway.service.jobs import AGAIN_S, Jobs
+from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases
 from gateway.service.queues import QueueRules
+from gateway.service.returns import AGAIN_S
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.values import Fence
 from tests.service.between import answers_late, held

@@ -21,12 +21,12 @@ from gateway.service.doubts import Doubts
 from gateway.service.earlier_run import EarlierRun
 from gateway.service.fences import Fences
 from gateway.service.gates import Gates
-from gateway.service.jobs import Jobs
 from gateway.service.objects import ObjectEntry
 from gateway.service.ownership import Owners
 from gateway.service.passages import Passage
 from gateway.service.rebuild import Rebuilds
 from gateway.service.records import Records
+from gateway.service.returns import Returns
 from gateway.service.uploads import Uploads
 from gateway.service.writes import Writes
 from gateway.stores import rules as store_rules
@@ -363,7 +363,7 @@ def released_leases_write_on(off: Off) -> None:
 
 def jobs_never_come_back(off: Off) -> None:
     """A job whose worker is not heard of any more is delivered to nobody else."""
-    off.setattr(Jobs, "_ended", lambda *_: None)
+    off.setattr(Returns, "ended", lambda *_: None)
 
 
 def completed_jobs_are_given_again(off: Off) -> None:
