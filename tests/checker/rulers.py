@@ -42,10 +42,12 @@ def judge_generations(index: Index) -> Iterator[Violation]:
             place = bisect_left(changes, begins(attempt.call.at, attempt.number))
             if place and attempt.answer.by == ruled[place - 1][1]:
                 grants.append((attempt, attempt.answer))
+    began = {by: at[0] for at, by in reversed(ruled) if by}
+    lost = [at[0] for at, by in ruled if by is None]
     for (earlier, had), (later, has) in product(grants, grants):
         before = earlier.call.key == later.call.key and had.by != has.by and had.at[1] < later.call.at[0]
-        if any(by is None and earlier.call.at[0] <= at <= later.call.at[0] for (at, _), by in ruled):
-            continue  # the record was lost: nobody knew any more who had ruled
+        if any(at <= began[had.by] or earlier.call.at[0] <= at <= later.call.at[0] for at in lost):
+            continue  # the record was lost: nobody knew any more who had ruled, or that somebody had
         if before and has.token <= had.token:
             text = f"{has.token} is granted of {later.call.key!r} by {has.by} after {had.token} by {had.by}"
             yield Violation("R10", text, (earlier.answer_number, later.number, later.answer_number))

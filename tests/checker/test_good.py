@@ -180,6 +180,11 @@ GOOD: dict[str, list[Line]] = {
         fault(3, "database-lost", "G0", "G1", "G2"), control(4, "l2", "grant"), ok(5, "l2", token=1, by="two"),
         ruled(6, "two"), control(7, "l3", "grant"), ok(8, "l3", token=8, by="two"),
     ),
+    "a database that began after the record was lost, and one that knows of it alone": history(
+        ruled(0, "one"), ruled(1, None), fault(2, "database-lost", "G0", "G1", "G2"), ruled(3, "two"),
+        control(4, "l1", "grant"), ok(5, "l1", token=8, by="two"), fault(6, "database-lost", "G0", "G1", "G2"),
+        ruled(7, ""), ruled(8, "three"), control(9, "l2", "grant"), ok(10, "l2", token=7, by="three"),
+    ),
     "a new database grants where the record was lost": history(
         ruled(0, "one"), control(1, "l1", "grant"), ok(2, "l1", token=7, by="one"), ruled(3, None),
         fault(4, "database-lost", "G0", "G1", "G2"), ruled(5, "two"), control(6, "l2", "grant"),
