@@ -270,10 +270,10 @@ class Records:
         else:
             self.unrecorded.discard(name)
         if stale and conditional:
-            if seen is None and ruling is not None:
-                _log.warning("the bucket's record was gone", bucket=name)
             if await self.objects.write(name, self.own_record(), seen) is None:
                 return None
+            if seen is None and ruling is not None:
+                _log.warning("the bucket's record was gone", bucket=name)
         if ruling is None or ruling.claim is not None:
             await self._store.rule(name)
         return _Standing.OURS, ""

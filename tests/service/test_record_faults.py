@@ -6,6 +6,7 @@ import asyncio
 
 import orjson
 import pytest
+import structlog
 
 from gateway.core.errors import Reason
 from gateway.core.names import RECORD_KEY
@@ -67,6 +68,26 @@ def test_a_record_that_was_deleted_is_made_anew() -> None:
             await asyncio.sleep(LAPSE_S / 4)
             assert (await one.put(34, b"b")).status == 200
         assert record(upstream)["database"] == one.store.authority.database
+        await one.writes.close()
+
+    run(main())
+
+
+def test_a_record_that_was_gone_is_told_once_it_is_there_again() -> None:
+    """The log says that it has been written again; not at each try that fails."""
+
+    async def main() -> None:
+        upstream = Counting(BUCKET)
+        one = await gateway(upstream)
+        await one.put(34, b"a")
+        del upstream.buckets[BUCKET][RECORD_KEY]
+        upstream.faults = [Fault.NOT_REACHED]
+        with structlog.testing.capture_logs() as logs:
+            await asyncio.sleep(LAPSE_S)
+            assert upstream.faults == []
+            await one.put(34, b"b")
+        assert record(upstream)["database"] == one.store.authority.database
+        assert [line["event"] for line in logs] == ["the bucket's record was gone"]
         await one.writes.close()
 
     run(main())
