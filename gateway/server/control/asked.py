@@ -26,6 +26,12 @@ JSON_TYPES = frozenset({"application/json", "application/octet-stream", "applica
 (RFC 9110, 8.3; curl and others take every POST for a form)."""
 BODY_TIMEOUT_S = 30
 _BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_OF_JSON = {
+    "tuple_type": "input should be an array",
+    "model_type": "input should be an object",
+    "too_long": "input should have at most {max_length} items",
+}
+"""What pydantic says in Python's words, by its type of fault."""
 _Document = TypeVar("_Document", bound=Given)
 
 
@@ -215,6 +221,9 @@ def _problem(error: ValidationError, kind: str, allowed: list[str]) -> Problem:
     if fault["type"] == "extra_forbidden":
         listed = f"allowed: {', '.join(allowed)}" if allowed else "there is none"
         return Problem(400, "invalid", f"unknown {kind} {place[:100]!r}; {listed}")
-    told = fault["msg"][:1].lower() + fault["msg"][1:]
+    if told := _OF_JSON.get(fault["type"], ""):
+        told = told.format(**fault.get("ctx", {}))
+    else:
+        told = fault["msg"][:1].lower() + fault["msg"][1:]
     reason = fault["type"] if fault["type"] in REASONS else "invalid"
     return Problem(400, reason, f"`{place}`: {told}" if place else told)

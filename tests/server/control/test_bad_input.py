@@ -236,3 +236,19 @@ async def test_a_target_in_absolute_form(rig: Rig) -> None:
     """As a client says it to a proxy (RFC 9112, 3.2.2): the key is the same."""
     status, problem = await say(rig, b"GET http://localhost/v1/fences/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (status, problem["reason"]) == (400, "KeyInvalid")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ({"bucket": "b"}, "`outputs`: input should be an array"),
+        (["b/k"], "`outputs.0`: input should be an object"),
+        ([{"bucket": "b", "key": "k"}] * 101, "`outputs`: input should have at most 100 items"),
+    ],
+)
+async def test_what_is_wrong_is_told_in_the_words_of_json(rig: Rig, outputs: object, told: str) -> None:
+    """Callers need not know in which language the gateway is written."""
+    body = json.dumps({"token": 1, "outputs": outputs}).encode()
+    head = f"POST /v1/jobs/k/complete HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    _, problem = await say(rig, head.encode() + body)
+    assert problem["detail"] == told
