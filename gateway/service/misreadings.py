@@ -69,7 +69,7 @@ async def refuse_unrouted(
     slashes, for a slash."""
     if "\\" in object_key:
         await _refuse(capabilities, bucket, _BACKSLASH)
-    if "//" in object_key and await _keeps_versions_as_paths(upstream, capabilities, bucket):
+    if "//" in object_key and version_id is None and await _keeps_versions_as_paths(upstream, capabilities, bucket):
         await _refuse(capabilities, bucket, _DOUBLED)
     if climbs(object_key):
         await _refuse(capabilities, bucket, _CLIMBS)
