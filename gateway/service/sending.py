@@ -234,13 +234,13 @@ async def code_of_get(upstream: Upstream, head: UpstreamRequest) -> str | None:
 
 
 async def versioning(upstream: Upstream, bucket: str) -> str | None:
-    """`Enabled` or `Suspended`, empty for a bucket that has never kept versions; None where it does not exist or does
-    not say. Raises `TryAgain`."""
+    """`Enabled` or `Suspended`, empty for a bucket that has never kept versions; None where it does not exist or nobody
+    may ask. Raises `TryAgain`."""
     try:
         response = await upstream.read(UpstreamRequest("GET", bucket, "", "versioning", (), EMPTY_SHA256))
         body = await response.read(MAX_ANSWER_BYTES)
     except (UpstreamNotReached, UpstreamLost) as error:
         raise unavailable(str(error)) from error
-    if response.status != 200:
-        return None
-    return find_text(body, "Status") or ""
+    if response.status >= 500 and response.status != 501:
+        raise unavailable(f"it answers {response.status} {error_code(body) or ''}".rstrip() + " to GetBucketVersioning")
+    return (find_text(body, "Status") or "") if response.status == 200 else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.errors import Reason
+from gateway.upstream.memory import MemoryResponse
 from tests.service.rig import BUCKET, HONEST, JOB, FaultyUpstream, Rig, refusal, rig
 from tests.service.sent import conditions
 from tests.simulation.versions import VersionedStore
@@ -40,5 +41,24 @@ def test_what_the_store_judges_right_keeps_its_condition(operation) -> None:
         else:
             await r.copy(34, JOB, x_amz_metadata_directive="REPLACE")
         assert conditions(r)[before:] == [("if-match", etag)]
+
+    run(main())
+
+
+def test_a_delete_of_nothing_is_not_sent_while_the_store_does_not_say_whether_versions_are_kept() -> None:
+    """It would bear no condition, since none demands absence, and land on whatever has come after it (G3)."""
+
+    async def main() -> None:
+        r = await rig()
+        read = r.upstream.read
+
+        async def reading(request, body=b""):
+            if request.raw_query == "versioning":
+                return MemoryResponse(503, [], b"<Error><Code>SlowDown</Code></Error>")
+            return await read(request, body)
+
+        r.upstream.read = reading
+        assert (await refusal(r.delete(34))).reason is Reason.UPSTREAM_UNAVAILABLE
+        assert not r.upstream.sent
 
     run(main())
