@@ -31,6 +31,14 @@ with client.lease("forked") as lease:
     lease.check()
 client.close()
 """
+ONE_FOR_THE_PROCESS = """
+import sys
+from gateway.client import SyncGatewayClient
+
+client = SyncGatewayClient(sys.argv[1])
+with client.lease("all-along") as lease:
+    print("token", lease.token)
+"""
 FROZEN = """
 import sys
 from gateway.client import LeaseLost, SyncGatewayClient
@@ -57,6 +65,7 @@ def python(script: str, gateway: Served) -> subprocess.Popen[str]:
         env=environment(PYTHONPATH=str(ROOT)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
@@ -92,6 +101,13 @@ def test_a_fork_has_none(gateway: Served) -> None:
         told, _ = process.communicate(timeout=BOUND_S)
     assert process.returncode == 0
     assert told.splitlines() == ["this client was made before a fork: make one in each process", "exit 3"]
+
+
+def test_one_that_nobody_closes(gateway: Served) -> None:
+    """A client for a whole process ends with it, and says nothing of connections left open."""
+    with python(ONE_FOR_THE_PROCESS, gateway) as process:
+        told = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, told) == (0, ("token 1\n", ""))
 
 
 def test_a_frozen_process_notices_at_its_first_look(gateway: Served) -> None:
