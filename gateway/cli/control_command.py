@@ -111,7 +111,7 @@ def configured_client(url: str | None, ca_bundle: Path | None, settings: Setting
         return None
     own = None if url else settings.control.tls_cert
     tls = _trust(ca_bundle, own) if address.startswith("https:") else None
-    return ControlClient(address, _api_token(), tls, ca_bundle)
+    return ControlClient(address, _api_token(), tls, ca_bundle or own)
 
 
 def _trust(ca_bundle: Path | None, own: Path | None) -> ssl.SSLContext:

@@ -149,28 +149,25 @@ def test_commands_believe_the_authority_that_is_named(gateway: GatewayProcess, a
     assert (name.exit_code, "is for another name" in name.stderr) == (3, True)
 
 
+@pytest.mark.parametrize("by", ["options", "configuration"])
 def test_what_runs_under_a_lease_believes_whom_its_command_was_told_to(
-    gateway: GatewayProcess, authority: Authority, tmp_path: Path
+    gateway: GatewayProcess, authority: Authority, pair: Pair, tmp_path: Path, by: str
 ) -> None:
-    """It finds the gateway without further ado, wherever it goes: `--url` and `--ca-bundle` become variables."""
-    named = ("--url", gateway.control_url, "--ca-bundle", os.path.relpath(authority.file))
-    shows = (sys.executable, "-m", "gateway", "fence", "show", "film")
+    """It finds the gateway without further ado, wherever it goes: `--url` and `--ca-bundle`, or what the configuration
+    says instead, become variables."""
+    file = tmp_path / "gateway.toml"
+    listen = f"127.0.0.1:{urlsplit(gateway.control_url).port}"
+    file.write_text(
+        f'[control]\nlisten = "{listen}"\ntls_cert = "{os.path.relpath(pair.cert)}"\ntls_key = "/not/for/this/user"\n'
+    )
+    named = {
+        "options": ("--url", gateway.control_url, "--ca-bundle", os.path.relpath(authority.file)),
+        "configuration": ("--config", str(file)),
+    }[by]
+    shows = (sys.executable, "-m", "gateway", "fence", "show", f"film-{by}")
+    program = ("sh", "-c", 'cd / && "$@"', "-", *shows)
     told = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "gateway",
-            "run",
-            "--key",
-            "film",
-            *named,
-            "--",
-            "sh",
-            "-c",
-            'cd / && "$@"',
-            "-",
-            *shows,
-        ],
+        [sys.executable, "-m", "gateway", "run", "--key", f"film-{by}", *named, "--", *program],
         env=environment(PYTHONPATH=str(ROOT)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
