@@ -30,6 +30,7 @@ from gateway.server.sessions import Issuer, Sessions
 from gateway.server.tls import Tls, TlsMetrics
 from gateway.service.batches import Batches
 from gateway.service.completions import Completions
+from gateway.service.earlier_run import under_present_rules
 from gateway.service.fences import Fences
 from gateway.service.jobs import Jobs
 from gateway.service.leases import Leases, LeaseTerms
@@ -221,10 +222,10 @@ class Gateway:
         """Take up the open uploads, and listen. Raises `StoreUnavailable`, `OSError`; then all is closed again."""
         parts = self._parts
         try:
-            keys = await self.uploads.bindings.start()
+            bound = under_present_rules(await self.uploads.bindings.start(), parts.rules)
             if not parts.store_start.clean and not parts.upstream_settled:
                 known = parts.store_start.bindings_known
-                self.fences.earlier_run.started_unclean(keys if known else None)
+                self.fences.earlier_run.started_unclean(bound if known else None)
                 settle_s = parts.timing.settle_s(assembles=not known)
                 self.telemetry.event("unclean-start", reason=parts.store_start.reason, settle_s=settle_s)
             self._progress.start()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 from gateway.clock import Clock
-from gateway.core.keys import FencingKey
+from gateway.core.errors import Malformed
+from gateway.core.keys import FencingKey, Ruleset
 from gateway.service.waits import Timing
 
 Bound = tuple[str, str, str]
@@ -57,3 +59,14 @@ class EarlierRun:
     def _left_s(self, until: float) -> float | None:
         left_s = until - self._clock.monotonic()
         return left_s if left_s > 0 else None
+
+
+def under_present_rules(bound: frozenset[Bound], rules: Ruleset) -> frozenset[Bound]:
+    """`bound`, and the same under the keys that the rules give those objects now, which may be others since: who writes
+    there under such a key has to wait for them as well."""
+    moved: set[Bound] = set()
+    for _, bucket, object_key in bound:
+        with suppress(Malformed):  # nobody can write there now
+            if (key := rules.map(bucket, object_key).key) is not None:
+                moved.add((key, bucket, object_key))
+    return bound | moved

@@ -34,6 +34,7 @@ from gateway.server.assemble import (
     store_path,
 )
 from gateway.stores.base import StoreLocked
+from gateway.stores.values import Upload
 from gateway.upstream.credentials import AwsFault
 from gateway.upstream.probe import FixedCapabilities, Prober
 from tests.conftest import StoreServer, s3_client
@@ -223,6 +224,22 @@ async def test_changed_rules_make_the_start_unclean(start: Gateways, settings: C
     changed = await start(settings('[[rule]]\nmatch = "{job}/**"\nkey = "{job}"\n', fencing__handover_wait_s=0.01))
     with pytest.raises(Exception, match="sent before the gateway started"):
         await changed.fences.admit(FencingKey("k"), Token(3), cause="test")
+
+
+async def test_an_upload_is_waited_for_under_the_key_that_its_object_has_now(
+    start: Gateways, settings: Callable[..., Settings]
+) -> None:
+    """Where other rules give the object of an open upload another key, it is that key's writes which a late Complete
+    would replace (R5): they wait the longer settle time-out, like those of the key that the upload began under. A rule
+    that gives the object no valid key keeps nobody from starting."""
+    rule = '[[rule]]\nmatch = "{job}/**"\nkey = "%s{job}"\n'
+    first = await start(settings(rule % "old-"))
+    for object_key, key in (("j/out", "old-j"), ("x\n/out", "some")):
+        await first.fences.store.uploads.bind(Upload(f"u-{key}", "b", object_key, key, 33, "n"))
+    await start.stop(first)
+    changed = await start(settings(rule % ""))
+    waits = [changed.fences.earlier_run.settles_in_s(FencingKey(key)) or 0 for key in ("old-j", "j", "k")]
+    assert [wait > 30 for wait in waits] == [True, True, False]
 
 
 @pytest.mark.parametrize(("conditional", "source"), [("auto", Prober), ("require", Prober), ("off", FixedCapabilities)])
