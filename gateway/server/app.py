@@ -52,7 +52,7 @@ DRAIN_LOOK_S = 0.05
 
 @dataclass(slots=True)
 class Parts:
-    """What a gateway is made of. Store and backends have been started; the gateway stops them."""
+    """What a gateway is made of. The store and what is behind have been started; the gateway stops them."""
 
     store: Store
     store_start: Start
@@ -75,8 +75,8 @@ class Parts:
     max_lease_wait_s: float = 60
     queues: QueueRules = field(default_factory=QueueRules)
     limits: Limits = field(default_factory=Limits)
-    backends: tuple[Callable[[], Awaitable[None]], ...] = ()
-    """Stop what the gateway stands on, in this order: the embedded store, the credentials."""
+    stop_behind: Callable[[], Awaitable[None]] | None = None
+    """Stops what was started for the store behind (`gateway.server.behind.Behind.stop`)."""
     tls: Tls | None = None
     """The listeners' certificates; None: plain HTTP."""
     upstream_tls_fault: Callable[[], str | None] = lambda: None
@@ -338,8 +338,8 @@ class Gateway:
             await parts.store.stop(clean=clean)
         except StoreUnavailable as error:
             fault = error
-        for stop_backend in parts.backends:
-            await stop_backend()
+        if parts.stop_behind is not None:
+            await parts.stop_behind()
         if fault is not None:
             self.telemetry.warning("stopped", clean=False, unsettled=len(unsettled), reason=str(fault))
             raise fault

@@ -100,7 +100,7 @@ async def test_a_stop_that_cannot_write_is_told_when_all_has_ended() -> None:
     async def end() -> None:
         ended.set()
 
-    gateway = running(store=_Full(), backends=(end,))
+    gateway = running(store=_Full(), stop_behind=end)
     rig = await gateway.__aenter__()
     with pytest.raises(StoreUnavailable):
         await gateway.__aexit__(None, None, None)
