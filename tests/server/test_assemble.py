@@ -364,9 +364,7 @@ async def test_the_embedded_store_is_stopped_with_the_gateway(
     s3.close()
     assert await put(gateway, client.credentials, "renders", "o", 1) == "OK"
     assert (tmp_path / "objects" / "s3.json").exists()
-    (stop_store,) = gateway._parts.backends
-    store = stop_store.__self__  # type: ignore[attr-defined]
-    pid = store.pid
+    pid = gateway._parts.stop_behind.__self__.pid  # type: ignore[union-attr]
     assert pid is not None
     await start.stop(gateway)
     with pytest.raises(ProcessLookupError):
