@@ -140,6 +140,11 @@ def heads_not_judged(off: Off) -> None:
     off.setattr(conditions, "judge", blind)
 
 
+def sends_bear_no_condition(off: Off) -> None:
+    """R4, G3: what is sent lands whatever has become of the object."""
+    off.setattr(conditions.Admitted, "on", lambda self, state: self)
+
+
 def versions_kept_no_longer_are_like_others(off: Off) -> None:
     """R4: what the store refuses of a version that it shows is demanded again and again."""
 
@@ -407,6 +412,7 @@ SWITCHES: list[Switch] = [
     seals_forgotten,
     one_nonce_for_all_sends,
     heads_not_judged,
+    sends_bear_no_condition,
     versions_kept_no_longer_are_like_others,
     lost_answers_settle,
     server_errors_settle,

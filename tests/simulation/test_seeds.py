@@ -24,7 +24,7 @@ FAULTS = {
     "cut-while-staged", "database-lost", "database-restored", "early-answer", "empty-200", "error-500",
     "error-in-200", "late-landing", "long-pause", "lost", "not-reached", "partial", "read-500", "read-lost",
     "record-lost", "refused-403", "silent", "stop", "store-error", "store-error-after", "store-error-before",
-    "taken-over", "versioning-switched",
+    "taken-over", "too-late", "versioning-switched",
 }  # fmt: skip
 
 

@@ -22,6 +22,11 @@ from tests.simulation.objects import Calls, ObjectStore, calls, what_may_change
 TIMING = Timing()
 NETWORK_S = (0, 0, 0, 0.01, 0.2, 3)
 NEVER_LANDS = 0.15
+TOO_LATE = 0.4
+"""The share of what is lost, of operations that the store has proved conditions for, that lands when nobody counts with
+it any more."""
+TOO_LATE_S = (5, 90)
+"""So long after the settle time-out."""
 FATES = ("lost", "lost", "lost", "not-reached", "error-500", "error-500", "refused-403", "silent")
 FATES_OF_CONDITIONS = (*FATES, "applied-then-412", "applied-then-412")
 FATES_OF_DOCUMENTS = (*FATES, "error-in-200", "empty-200", "error-in-200", "empty-200")
@@ -94,9 +99,15 @@ class Wire:
         for key in what_may_change(request, body) or by:
             if key in by:
                 self.story.add(Sent(by[key][0], self.story.now, self._database))
-                if _is_fenced_put(request) and not _bears_condition(request) and self.store.refuses_itself(key):
-                    # Here the gate alone orders, until the object has been written (decision 0016).
+                if by[key][1] and not _bears_condition(request) and self._has_none(request, key):
                     self.story.add(Fault(self.story.now, "without-condition", ("G3",)))
+
+    def _has_none(self, request: UpstreamRequest, key: str) -> bool:
+        """Whether there is no condition that could hold. The gate alone orders: until the object has been written where
+        SeaweedFS refuses its own (decision 0016); where a DELETE leaves its mark on nothing."""
+        if request.method == "DELETE":
+            return bool(self.store.versioning) and self.store.value(key) is None
+        return self.store.refuses_itself(key)
 
     async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
         """What becomes of a request that has been sent whole."""
@@ -135,7 +146,11 @@ class Wire:
         late_s = ends_s + stream.uniform(0, _patience_s(request))
         lands_s = stream.choice((0, ends_s, late_s, late_s))
         handle = None
-        if stream.random() >= NEVER_LANDS:
+        lands = stream.random() >= NEVER_LANDS
+        if self._is_frozen(request, by):
+            frozen_s = ends_s + _patience_s(request) + self.chance.stream("frozen").uniform(*TOO_LATE_S)
+            self.store.land_in(frozen_s, lambda: self._lands_too_late(request, body, by))
+        elif lands:
             if lands_s > ends_s:
                 self.story.faults["late-landing"] += 1
             handle = self._fly(lands_s, request, lambda: self.store.effect(request, body, by))
@@ -157,6 +172,18 @@ class Wire:
         if kind == "empty-200":
             return MemoryResponse(200, [], b"  ")
         raise UpstreamLost("connection reset")
+
+    def _is_frozen(self, request: UpstreamRequest, by: Calls) -> bool:
+        """What its gateway has sent before it was frozen, and is delivered when all others have gone on. Where the
+        bucket's record is looked at, a rebuild could not count with it."""
+        covered = _conditional(request) in self.chance.conditional and all(token for _, token in by.values())
+        return covered and not self._database and self.chance.happens("frozen", "too-late", TOO_LATE)
+
+    def _lands_too_late(self, request: UpstreamRequest, body: bytes, by: Calls) -> None:
+        """Only its condition keeps it from doing harm (G3)."""
+        self.story.faults["too-late"] += 1
+        self.story.add(Fault(self.story.now, "too-late", ("G1", "G2", "R9")))
+        self.store.effect(request, body, by)
 
     def _fly(self, delay_s: float, request: UpstreamRequest, land: Callable[[], object]) -> asyncio.TimerHandle:
         handle = self.store.land_in(delay_s, lambda: (land(), None)[1])
@@ -238,6 +265,13 @@ def _fates(request: UpstreamRequest) -> tuple[str, ...]:
     if _copies(request):
         return FATES_OF_DOCUMENTS
     return FATES_OF_CONDITIONS if _is_fenced_put(request) and _bears_condition(request) else FATES
+
+
+def _conditional(request: UpstreamRequest) -> str:
+    """The operation, if S3 knows a condition for it that holds."""
+    if request.method == "PUT" and not request.raw_query:
+        return "CopyObject" if _copies(request) else "PutObject"
+    return "DeleteObject" if request.method == "DELETE" and not request.raw_query else ""
 
 
 def _is_fenced_put(request: UpstreamRequest) -> bool:
