@@ -185,10 +185,15 @@ class Holdings:
             self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
             self.tell_end(held, EventKind.EXPIRED)
             if self._caps.max_renewals is None:  # these are counted here alone
-                self.watch(held, max(self._lines.free_at(line), held.term.expires_at + held.ttl_s))
-        else:
+                self.watch(held, self._needed_until(line, held.term))
+        elif self._caps.max_renewals is None and now >= self._needed_until(line, held.term):
             held.forgettable = True
             self._lines.tidy(line)
+
+    def _needed_until(self, line: Line, term: Term) -> float:
+        """From then on what the store knows of a lease that has run out is as good. An alarm may come before: there are
+        two for the end of one that was pending."""
+        return max(self._lines.free_at(line), term.expires_at + term.ttl_s)
 
     async def _lapse(self, key: FencingKey, held: HeldLease) -> None:
         with self._lines.at(key) as line:

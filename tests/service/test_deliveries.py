@@ -10,6 +10,8 @@ import pytest
 from gateway.core.errors import Reason, TryAgain
 from gateway.core.job import Completion, JobState
 from gateway.core.keys import MAX_TOKEN, Token
+from gateway.core.lease import Caps
+from gateway.service.lease_errors import Capped
 from gateway.service.leases import LeaseTerms
 from gateway.service.returns import UNDELIVERED_S
 from gateway.service.waits import Timing
@@ -202,6 +204,36 @@ def test_given_up_within_the_lock_delay_of_its_last_delivery(call: str, after_s:
         await getattr(d.jobs, call)(J, had.lease.token)
         assert (await waiting)[:2] == ("j", 2)
         assert asyncio.get_running_loop().time() - began == pytest.approx(after_s, abs=0.1)
+
+    play(main())
+
+
+def test_a_lock_delay_keeps_a_job_from_the_next_worker() -> None:
+    """As it keeps a key from the next lease: who was late has so much time to notice, however long the gateway runs."""
+
+    async def main() -> None:
+        d = await desk(terms=LeaseTerms(lock_delay_s=5))
+        await at(100)
+        await d.submit("j")
+        await d.receive()
+        assert await d.received(wait_s=60) == ("j", 2, 2)
+        assert asyncio.get_running_loop().time() == pytest.approx(1135, abs=0.1)
+
+    play(main())
+
+
+def test_the_renewals_of_a_delivery_that_has_run_out_are_counted_on() -> None:
+    """Running out takes nothing from a worker, and gives him no more than [lease] says."""
+
+    async def main() -> None:
+        d = await desk(terms=LeaseTerms(Caps(max_renewals=1)))
+        await at(100)
+        await d.submit("j")
+        (had,) = await d.receive()
+        await d.jobs.extend(J, had.lease.token)
+        await asyncio.sleep(31)
+        with pytest.raises(Capped):
+            await d.jobs.extend(J, had.lease.token)
 
     play(main())
 
