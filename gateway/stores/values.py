@@ -117,7 +117,7 @@ class EventKind(StrEnum):
 
     RAISED = "raised"
     FOUND = "found"
-    """The floor is again what an object tells that it was, before the database was lost."""
+    """The floor is again what it was before the database was lost, as an object tells, or the one that was replaced."""
     HANDED_OVER = "handed-over"
     SEALED = "sealed"
     REFUSED = "refused"
