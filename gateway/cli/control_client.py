@@ -6,10 +6,10 @@ import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from gateway.client.blocking import SyncGatewayClient
-from gateway.client.calls import fence_path, lease_path
+from gateway.client.calls import fence_path
 from gateway.client.engine import Engine
 from gateway.client.errors import Json, Refused
 from gateway.client.transport import TIMEOUT_S
@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 
 class ControlClient:
-    """The control API at `url`; an https:// one must satisfy `tls`. Every call raises `Refused` or `Unreachable`."""
+    """The control API at `url`; an https:// one must satisfy `tls`. Every call raises `Refused` or `Unreachable`.
+
+    What one command alone has to say, it says by `ask`; what has a method is said by several, or takes more."""
 
     def __init__(
         self, url: str, api_token: str | None, tls: ssl.SSLContext | None, ca_bundle: Path | None = None
@@ -50,34 +52,12 @@ class ControlClient:
         return {URL_VARIABLE: self.url, **authorities}
 
     def fence(self, key: str) -> Json:
+        """What is known of a key."""
         return self.ask("GET", fence_path(key))
 
-    def check_alive(self) -> Json:
-        return self.ask("GET", "/healthz")
-
     def check_ready(self) -> Json:
+        """That it takes requests; `Unreachable` says why where it takes none."""
         return self.ask("GET", "/readyz")
-
-    def raise_floor(self, key: str, token: int, reason: str) -> Json:
-        return self.ask("POST", fence_path(key) + "/raise", {"token": str(token), "reason": reason})
-
-    def settle(self, key: str, token: int | None, reason: str) -> Json:
-        return self.ask("POST", fence_path(key) + "/settle", _said(token, reason))
-
-    def seal(self, key: str, token: int | None, reason: str) -> Json:
-        return self.ask("POST", fence_path(key) + "/seal", _said(token, reason))
-
-    def lease_credentials(self, key: str, token: int) -> Json:
-        """S3 credentials for a lease that is held."""
-        return self.ask("POST", f"{lease_path(key)}/credentials", {"token": str(token)})
-
-    def fences(self, prefix: str, limit: int | None) -> Json:
-        """Known keys in order, from as many pages as it takes; `next` is where the limit cut."""
-        return self.pages("/v1/fences", "fences", "after", limit, {"prefix": prefix} if prefix else {})
-
-    def events(self, key: str, limit: int | None) -> Json:
-        """A key's history, newest first."""
-        return self.pages(fence_path(key) + "/events", "events", "before", limit, {})
 
     def trace(self, key: str | None, request_id: str | None, for_s: int | None) -> Iterator[Json]:
         """The log's lines and the key's history as they come, until the gateway ends or `for_s` have passed."""
@@ -102,13 +82,6 @@ class ControlClient:
                 raise
             webhooks = []
         return webhooks
-
-    def begin_rebuild(self, bucket: str) -> Json:
-        return self.ask("POST", f"/v1/buckets/{quote(bucket, safe='')}/rebuild", {})
-
-    def rebuild(self, bucket: str, wait_s: float) -> Json:
-        """How far it has come; answered when it is over, else after `wait_s`."""
-        return self.ask("GET", f"/v1/buckets/{quote(bucket, safe='')}/rebuild?wait_s={wait_s:g}")
 
     def backup(self) -> Iterator[bytes]:
         """A copy of the gateway's database, piece by piece."""
@@ -146,7 +119,3 @@ class ControlClient:
                 yield self._call(following())
             except StopAsyncIteration:
                 return
-
-
-def _said(token: int | None, reason: str) -> Json:
-    return {"reason": reason} if token is None else {"token": str(token), "reason": reason}

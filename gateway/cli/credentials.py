@@ -14,6 +14,7 @@ from gateway.cli.control_client import ControlClient
 from gateway.cli.control_command import control_command
 from gateway.cli.options import TokenType
 from gateway.cli.program.environment import KEY_VARIABLE, TOKEN_VARIABLE
+from gateway.client.calls import lease_path
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def credentials(client: ControlClient, as_json: bool, key: str, token: int) -> N
     """AWS credentials for the lease in FENCING_KEY and FENCING_TOKEN, as `credential_process` wants them: JSON.
 
     Never takes a lease: once that one is lost it gives none, and ends with 1."""
-    given = client.lease_credentials(key, token)["credentials"]
+    given = client.ask("POST", f"{lease_path(key)}/credentials", {"token": str(token)})["credentials"]
     document = {
         "Version": 1,
         "AccessKeyId": given["access_key_id"],

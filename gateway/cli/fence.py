@@ -24,6 +24,8 @@ from gateway.cli.show_fence import (
     waiting,
 )
 from gateway.cli.table import print_table
+from gateway.client.calls import fence_path
+from gateway.client.errors import Json
 
 
 @click.group(cls=Group)
@@ -40,7 +42,7 @@ fence.add_command(rebuild)
 @control_command
 def list_fences(client: ControlClient, as_json: bool, prefix: str, limit: int | None) -> None:
     """The keys that have a floor, in order."""
-    answer = client.fences(prefix, limit)
+    answer = client.pages("/v1/fences", "fences", "after", limit, {"prefix": prefix} if prefix else {})
     if as_json:
         print_json(answer)
         return
@@ -81,7 +83,7 @@ def show_fence(client: ControlClient, as_json: bool, key: str) -> None:
 @control_command
 def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
     """The history of KEY, newest first: who was refused, when, and which token was in the way."""
-    answer = client.events(key, limit)
+    answer = client.pages(f"{fence_path(key)}/events", "events", "before", limit, {})
     if as_json:
         print_json(answer)
         return
@@ -106,7 +108,7 @@ def events(client: ControlClient, as_json: bool, key: str, limit: int) -> None:
 @control_command
 def raise_floor(client: ControlClient, as_json: bool, key: str, token: int, reason: str) -> None:
     """Shut out every token of KEY below TOKEN. There is no way back: a floor never falls."""
-    answer = client.raise_floor(key, token, reason)
+    answer = client.ask("POST", f"{fence_path(key)}/raise", {"token": str(token), "reason": reason})
     if as_json:
         print_json(answer)
         return
@@ -124,7 +126,7 @@ def settle(client: ControlClient, as_json: bool, key: str, token: int | None, re
 
     Only where it is certain that the store has dropped it, as after its own restart: what lands all the same replaces
     what a higher token has written."""
-    answer = client.settle(key, token, reason)
+    answer = client.ask("POST", f"{fence_path(key)}/settle", _said(token, reason))
     if as_json:
         print_json(answer)
         return
@@ -142,10 +144,14 @@ def settle(client: ControlClient, as_json: bool, key: str, token: int | None, re
 @control_command
 def seal(client: ControlClient, as_json: bool, key: str, token: int | None, reason: str) -> None:
     """Shut out the token that holds the floor of KEY, too."""
-    answer = client.seal(key, token, reason)
+    answer = client.ask("POST", f"{fence_path(key)}/seal", _said(token, reason))
     if as_json:
         print_json(answer)
         return
     click.echo(f"Done: token {answer['floor']} is sealed; a write needs a higher one.")
     print_left(answer)
     print_hindrances(client)
+
+
+def _said(token: int | None, reason: str) -> Json:
+    return {"reason": reason} if token is None else {"token": str(token), "reason": reason}

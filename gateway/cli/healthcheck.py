@@ -15,7 +15,7 @@ from gateway.client.errors import Distrusted
 def healthcheck(client: ControlClient, as_json: bool) -> None:
     """Whether a gateway answers, ready or not, and whatever its certificate. Exit status 3 if none does."""
     try:
-        answer = client.check_alive()
+        answer = client.ask("GET", "/healthz")
     except Distrusted as distrusted:
         # To end it would help nobody: the files may have been renewed and not been read again, or have expired.
         tell(printable(str(distrusted)))

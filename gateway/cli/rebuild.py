@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from urllib.parse import quote
 
 import click
 
@@ -25,13 +26,14 @@ def rebuild(client: ControlClient, as_json: bool, bucket: str) -> None:
 
     For a gateway with a new or restored database, or one that takes over from another: until then it refuses what is
     fenced in the bucket. It may be broken off and called again at any time; the gateway goes on by itself."""
-    progress = client.begin_rebuild(bucket)
+    target = f"/v1/buckets/{quote(bucket, safe='')}/rebuild"
+    progress = client.ask("POST", target, {})
     told = ""
     while progress["phase"] not in ("done", "failed"):
         if (line := _line(progress)) != told:
             click.echo(line, err=True)
             told = line
-        progress = client.rebuild(bucket, WAIT_S)
+        progress = client.ask("GET", f"{target}?wait_s={WAIT_S:g}")
     if as_json:
         print_json(progress)
         sys.exit(REFUSED if progress["error"] else 0)
