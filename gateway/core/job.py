@@ -140,7 +140,7 @@ class Job:
     delivery: str = ""
     """Names the request that the last delivery answers."""
     error: str = ""
-    """What the worker said that failed last."""
+    """Why the last attempt that failed has: what its worker said, or that he said nothing."""
     completion: Completion | None = None
     submission: str = ""
     """What the request that submitted it can be repeated by; empty for nothing."""
@@ -179,10 +179,13 @@ def released(job: Job, available_at: float = 0.0) -> Job:
     return replace(job, state=state, attempts=attempts, available_at=available_at)
 
 
+NOT_HEARD = "its worker was not heard of in time"
+
+
 def lapsed(job: Job, policy: RetryPolicy) -> Job:
     """Its worker was not heard of in time: tried again at once, since the time-out was delay enough."""
     event = JobEvent.BURY if job.attempts >= policy.max_attempts else JobEvent.GIVE_BACK
-    return replace(job, state=advance(job.state, event))
+    return replace(job, state=advance(job.state, event), error=NOT_HEARD)
 
 
 def failed(job: Job, policy: RetryPolicy, now: float, error: str, *, retry: bool, delay_s: float | None = None) -> Job:

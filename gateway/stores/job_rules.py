@@ -50,7 +50,7 @@ def lapsed(fence: Fence, job: Job | None, token: int, policy: RetryPolicy) -> Jo
     if job is None or job.state is not JobState.RUNNING or job.token != token:
         return JobChange(False, fence, job)
     after = life.lapsed(job, policy)
-    return JobChange(True, fence, after, _dead(fence, after, "its worker was not heard of in time"))
+    return JobChange(True, fence, after, _dead(fence, after, after.error))
 
 
 def undelivered(fence: Fence, job: Job | None, token: int, available_at: float) -> JobChange:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.core.job import (
     MAX_QUEUE_BYTES,
+    NOT_HEARD,
     Completion,
     Job,
     JobEvent,
@@ -96,8 +97,8 @@ def test_giving_back_for_later() -> None:
 
 @pytest.mark.parametrize(("attempts", "state"), [(1, W), (2, W), (3, X), (4, X)])
 def test_lapse(attempts: int, state: JobState) -> None:
-    """A job whose worker is not heard of comes back at once, and after the last attempt is dead."""
-    assert lapsed(job(R, attempts), POLICY) == job(state, attempts)
+    """A job whose worker is not heard of comes back at once, and after the last attempt is dead; it says why."""
+    assert lapsed(job(R, attempts), POLICY) == replace(job(state, attempts), error=NOT_HEARD)
 
 
 @pytest.mark.parametrize("state", [W, R, X])

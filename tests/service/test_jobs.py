@@ -61,7 +61,8 @@ def test_dead_after_the_last_attempt() -> None:
         for attempt in (1, 2, 3):
             assert await d.received(wait_s=60) == ("j", attempt, attempt)
         await at(200)
-        assert (await d.job()).state is JobState.DEAD
+        dead = await d.job()
+        assert (dead.state, dead.error) == (JobState.DEAD, "its worker was not heard of in time")
         assert await d.receive() == []
         assert (await d.kinds()).count(EventKind.DEAD_LETTERED) == 1
         assert d.jobs.counts["dead"] == 1
