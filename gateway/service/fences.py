@@ -64,6 +64,8 @@ class Fences:
         self.on_overtaken: Callable[[Gate], None] = lambda gate: None
         """Called when a floor has risen or been sealed: a lease below it is lost."""
 
+    # --- raise a floor, and hand over
+
     async def admit(
         self,
         key: FencingKey,
@@ -112,6 +114,91 @@ class Fences:
         finally:
             self.unpin(live)
         return floor
+
+    async def _raise(
+        self, live: LiveGate, token: Token, cause: str, request_id: str, kind: EventKind = EventKind.RAISED
+    ) -> None:
+        gate = live.gate
+        event = Event(gate.key, kind, token, gate.floor, cause, request_id)
+        await answer_of(asyncio.ensure_future(self._raise_durably(live, token, event)))
+
+    async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
+        live.pins += 1
+        try:
+            fence = await self._decided(live, self.store.raise_floor(live.gate.key, token, event))
+            live.raised_at = self.clock.monotonic()
+            self._learn(live, fence)
+            self.on_progress(live.gate.key)
+        finally:
+            self.unpin(live)
+
+    async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
+        """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,
+        but by `admit`. Raises `TryAgain` (StoreUnavailable). The caller sees to it that it is not cancelled."""
+        live = await self.gates.of(key)
+        live.pins += 1
+        try:
+            granted = await self._decided(live, call())
+            if granted.token:
+                live.raised_at = self.clock.monotonic()
+                live.gate.granted(granted.token)
+                self._learn(live, granted.fence)
+                self.on_progress(live.gate.key)
+            else:
+                granted = replace(granted, fence=await self._up_to_date(granted.fence))
+        finally:
+            self.unpin(live)
+        return granted
+
+    async def _hand_over(self, live: LiveGate, token: Token, wait_s: float) -> None:
+        deadline = self.clock.monotonic() + wait_s
+        waited = False
+        while True:
+            now = self.clock.monotonic()
+            self._expire(live)
+            already = token <= live.gate.completed_floor
+            until = live.gate.hand_over(token, now)
+            if until is None:
+                if not already:
+                    self._handed_over(live)
+                    if waited:
+                        self._tell_handed_over(live, token, now - live.raised_at)
+                return
+            self._tell_waiting(live, token)
+            if now >= deadline:
+                wait_s = min(until - now, self.timing.settle_timeout_s)
+                raise handover_pending(live.gate.key, token, self._lower(live, token), wait_s)
+            waited = True
+            live.waiting += 1
+            try:
+                await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
+            finally:
+                live.waiting -= 1
+
+    def _handed_over(self, live: LiveGate) -> None:
+        self.store.complete_handover(live.gate.key, live.gate.completed_floor)
+        live.wake()
+        self.on_progress(live.gate.key)
+
+    def _tell_waiting(self, live: LiveGate, token: Token) -> None:
+        """Tell the log that a hand-over has to wait: once for each, however many wait for it."""
+        if live.told < token and (pending := self._pending(live)) is not None:
+            live.told = token
+            _log.warning(
+                "handover-waits",
+                fence_key=live.gate.key,
+                token=token,
+                sends=[str(send) for send in pending.sends[:MOST_SENDS_TOLD]],
+                unsettled=len(pending.sends),
+                latest_in_s=round(pending.latest_in_s, 3),
+            )
+
+    def _tell_handed_over(self, live: LiveGate, token: Token, waited_s: float) -> None:
+        detail = f"after {waited_s:.1f} s for lower tokens to settle"
+        self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
+        _log.info("handed-over", fence_key=live.gate.key, token=token, waited_s=round(waited_s, 3))
+
+    # --- seal, and close
 
     async def seal(self, key: FencingKey, token: Token, event: Event) -> Fence:
         """Seal (key, token), the floor, durably: from now on it is refused like a lower one. Waits for nothing: what of
@@ -163,28 +250,7 @@ class Fences:
                 raise completion_pending(live.gate.key, token, sends, min(until - now, self.timing.settle_timeout_s))
             await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
 
-    async def grant(self, key: FencingKey, call: Callable[[], Awaitable[Granted]]) -> Granted:
-        """Have the store grant a lease: from then on all lower tokens are refused. The hand-over is not awaited here,
-        but by `admit`. Raises `TryAgain` (StoreUnavailable). The caller sees to it that it is not cancelled."""
-        live = await self.gates.of(key)
-        live.pins += 1
-        try:
-            granted = await self._decided(live, call())
-            if granted.token:
-                live.raised_at = self.clock.monotonic()
-                live.gate.granted(granted.token)
-                self._learn(live, granted.fence)
-                self.on_progress(live.gate.key)
-            else:
-                granted = replace(granted, fence=await self._up_to_date(granted.fence))
-        finally:
-            self.unpin(live)
-        return granted
-
-    def _learn(self, live: LiveGate, fence: Fence) -> None:
-        """What the store has made durable."""
-        live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
-        self.on_overtaken(live.gate)
+    # --- look
 
     async def state(self, key: FencingKey) -> Fence:
         """The state of a key, without raising anything; a completed floor counts that is still on its way to disk."""
@@ -229,18 +295,6 @@ class Fences:
             return gate.floor
         return None if gate.quiet(now) is not None else min(gate.floor + 1, MAX_TOKEN)
 
-    def _handed_over(self, live: LiveGate) -> None:
-        self.store.complete_handover(live.gate.key, live.gate.completed_floor)
-        live.wake()
-        self.on_progress(live.gate.key)
-
-    def unsettled(self, key: FencingKey | None = None) -> list[UnsettledSend]:
-        """The sends that may still land, of one key or of all."""
-        now = self.clock.monotonic()
-        gates = self.gates if key is None else filter(None, [self.gates.get(key)])
-        busy = (live for live in gates if live.passages)  # a few of many
-        return [live.passages[send].describe(now) for live in busy for send in live.gate.unsettled()]
-
     def pending(self) -> list[PendingHandOver]:
         """The hand-overs that have been asked for and that something lower holds up."""
         behind = [live for live in self.gates if live.gate.completed_floor < live.gate.floor]  # a few of many
@@ -261,9 +315,18 @@ class Fences:
             return None
         return PendingHandOver(gate.floor, tuple(sends), live.waiting, now - live.raised_at, latest_in_s)
 
+    def unsettled(self, key: FencingKey | None = None) -> list[UnsettledSend]:
+        """The sends that may still land, of one key or of all."""
+        now = self.clock.monotonic()
+        gates = self.gates if key is None else filter(None, [self.gates.get(key)])
+        busy = (live for live in gates if live.passages)  # a few of many
+        return [live.passages[send].describe(now) for live in busy for send in live.gate.unsettled()]
+
     def _lower(self, live: LiveGate, token: int) -> list[UnsettledSend]:
         now = self.clock.monotonic()
         return [live.passages[send].describe(now) for send in live.gate.unsettled() if send.token < token]
+
+    # --- settle
 
     async def settle(self, key: FencingKey, token: Token | None, reason: str) -> list[UnsettledSend]:
         """Settle, on an operator's word, what of `key` (and of `token`, if it is named) is in doubt; answers that,
@@ -331,65 +394,7 @@ class Fences:
     def _event(self, live: LiveGate, kind: EventKind, send: UnsettledSend, why: str = "") -> Event:
         return Event(live.gate.key, kind, send.token, live.gate.floor, send.place + why, send.request_id)
 
-    async def _raise(
-        self, live: LiveGate, token: Token, cause: str, request_id: str, kind: EventKind = EventKind.RAISED
-    ) -> None:
-        gate = live.gate
-        event = Event(gate.key, kind, token, gate.floor, cause, request_id)
-        await answer_of(asyncio.ensure_future(self._raise_durably(live, token, event)))
-
-    async def _raise_durably(self, live: LiveGate, token: Token, event: Event) -> None:
-        live.pins += 1
-        try:
-            fence = await self._decided(live, self.store.raise_floor(live.gate.key, token, event))
-            live.raised_at = self.clock.monotonic()
-            self._learn(live, fence)
-            self.on_progress(live.gate.key)
-        finally:
-            self.unpin(live)
-
-    async def _hand_over(self, live: LiveGate, token: Token, wait_s: float) -> None:
-        deadline = self.clock.monotonic() + wait_s
-        waited = False
-        while True:
-            now = self.clock.monotonic()
-            self._expire(live)
-            already = token <= live.gate.completed_floor
-            until = live.gate.hand_over(token, now)
-            if until is None:
-                if not already:
-                    self._handed_over(live)
-                    if waited:
-                        self._tell_handed_over(live, token, now - live.raised_at)
-                return
-            self._tell_waiting(live, token)
-            if now >= deadline:
-                wait_s = min(until - now, self.timing.settle_timeout_s)
-                raise handover_pending(live.gate.key, token, self._lower(live, token), wait_s)
-            waited = True
-            live.waiting += 1
-            try:
-                await live.changed(max(min(until, deadline) - now, MIN_WAIT_S))
-            finally:
-                live.waiting -= 1
-
-    def _tell_waiting(self, live: LiveGate, token: Token) -> None:
-        """Tell the log that a hand-over has to wait: once for each, however many wait for it."""
-        if live.told < token and (pending := self._pending(live)) is not None:
-            live.told = token
-            _log.warning(
-                "handover-waits",
-                fence_key=live.gate.key,
-                token=token,
-                sends=[str(send) for send in pending.sends[:MOST_SENDS_TOLD]],
-                unsettled=len(pending.sends),
-                latest_in_s=round(pending.latest_in_s, 3),
-            )
-
-    def _tell_handed_over(self, live: LiveGate, token: Token, waited_s: float) -> None:
-        detail = f"after {waited_s:.1f} s for lower tokens to settle"
-        self.store.record(Event(live.gate.key, EventKind.HANDED_OVER, token, live.gate.floor, detail))
-        _log.info("handed-over", fence_key=live.gate.key, token=token, waited_s=round(waited_s, 3))
+    # --- what the store has decided
 
     async def _decided(self, live: LiveGate, call: Awaitable[T]) -> T:
         """What the store decides. Where it fails it may have decided all the same: whoever looks at the state of the
@@ -399,6 +404,11 @@ class Fences:
         except FenceError:
             self.on_doubt(live.gate.key)
             raise
+
+    def _learn(self, live: LiveGate, fence: Fence) -> None:
+        """What the store has made durable."""
+        live.cancel_overtaken(live.gate.raised(fence.floor, fence.sealed_token))
+        self.on_overtaken(live.gate)
 
 
 def _told(live: LiveGate, send: UnsettledSend) -> dict[str, object]:
