@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.core.errors import FenceError, Malformed, Reason
-from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, WithoutToken, key_of_object
+from gateway.core.keys import NO_TOKEN, FencingKey, Mapping, Mode, key_of_object
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import NOTHING_CLAIMED, Claimed
 from gateway.s3.operations import Operation
@@ -113,9 +113,7 @@ async def _batch_write(call: Call, write: Write, said: Claimed, observing: bool)
         call.require_token(write)
     except FenceError as error:
         return error
-    if write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
-        return None
-    return write
+    return None if write.past_the_gate else write
 
 
 def _refused(call: Call, error: FenceError, one: BatchObject) -> None:

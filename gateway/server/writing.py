@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.core.errors import FenceError, Reason, Refused
-from gateway.core.keys import NO_TOKEN, Mode, WithoutToken
+from gateway.core.keys import Mode, WithoutToken
 from gateway.core.write import Answer
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, refuse_reserved
@@ -54,7 +54,7 @@ async def _enforced(call: Call, write: Write, said: Claimed) -> Result:
     call.record.fence_key, call.record.token = write.key, write.token or None
     services.clients.authorise_key(call.caller, write.key, write.token)
     call.require_token(write)
-    if upload is None and write.token == NO_TOKEN and write.rule.without_token is WithoutToken.ALLOW:
+    if upload is None and write.past_the_gate:
         return await services.writes.unfenced(write)
     call.record.decision = "admitted"
     if upload is not None:
@@ -88,7 +88,7 @@ async def observe(call: Call, write: Write) -> None:
             call.record.fence_key, call.record.token = write.key, write.token or None
         services.clients.authorise_key(call.caller, write.key, write.token)
         call.require_token(write)
-        if write.operation.effect is Effect.DISCARD:
+        if write.operation.effect is Effect.DISCARD or write.past_the_gate:
             return
         shadow_floor = (await store.fence(write.key)).shadow_floor
         write.rule.limits.refuse_beyond(write.key, write.token, shadow_floor)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.core.keys import FencingKey, Rule, Token
+from gateway.core.keys import NO_TOKEN, FencingKey, Rule, Token, WithoutToken
 from gateway.core.write import Answer
 from gateway.s3.operations import Body as KindOfBody
 from gateway.s3.operations import Operation
@@ -73,6 +73,11 @@ class Write:
         it says may matter to the fence."""
         body = self.body
         return body is not None and body.length > small_body_bytes and self.operation.body is KindOfBody.PAYLOAD
+
+    @property
+    def past_the_gate(self) -> bool:
+        """It bears no token, and its rule lets such writes past the fence (`allow`, R11)."""
+        return self.token == NO_TOKEN and self.rule.without_token is WithoutToken.ALLOW
 
     @property
     def cause(self) -> str:

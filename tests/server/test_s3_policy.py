@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.keys import Mode, WithoutToken
+from gateway.server.clients import Client
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.values import EventKind
-from tests.server.rig import BUCKET, Rig, rule, running
+from tests.server.rig import BUCKET, CREDENTIALS, Rig, rule, running
 from tests.server.test_s3_batch import delete
 
 RULES = [
@@ -67,6 +68,39 @@ async def test_observe_moves_no_floor_and_remembers_what_it_would_have_refused()
         fence = await rig.fence("watched")
         assert (fence.floor, fence.shadow_floor) == (0, 34)
         assert [event.token for event in await rig.events("watched", EventKind.WOULD_REFUSE)] == [32, 33]
+
+
+@pytest.mark.parametrize(
+    ("without_token", "reason"),
+    [(WithoutToken.REQUIRE, "TokenRequired"), (WithoutToken.UNTIL_FENCED, None), (WithoutToken.ALLOW, None)],
+)
+async def test_observe_judges_a_write_without_a_token_as_its_rule_would(
+    without_token: WithoutToken, reason: str | None
+) -> None:
+    """R11: `require` would refuse the first one already, `until-fenced` those of a fenced key, `allow` none."""
+    rules = [rule("watched/{job}/**", "{job}", Mode.OBSERVE, without_token)]
+    async with running(rules=rules) as rig:
+        for token, due in (
+            (None, reason),
+            (34, None),
+            (None, None if without_token is WithoutToken.ALLOW else "TokenRequired"),
+        ):
+            assert (await rig.put("watched/j/o", b"B", token)).status == 200
+            told = (rig.record["decision"], rig.record["reason"])
+            assert told == ("passed" if due is None else "would-refuse", due), token
+            answer = await delete(rig, "watched/j/o", token=token)
+            assert b"<Error>" not in answer.body
+            assert (rig.record["decision"], rig.record["reason"]) == told, token
+
+
+async def test_observe_asks_whether_the_client_may_use_the_key() -> None:
+    """R1, R11: who would be kept out is found out before."""
+    rules = [rule("watched/{job}/**", "{job}", Mode.OBSERVE)]
+    async with running(rules=rules, clients=[Client(CREDENTIALS, keys=("7",))]) as rig:
+        for job, due in (("7", ("passed", None)), ("8", ("would-refuse", "KeyDenied"))):
+            assert (await rig.put(f"watched/{job}/o", b"B", 34)).status == 200
+            assert (rig.record["decision"], rig.record["reason"]) == due
+        assert (await rig.fence("8")).shadow_floor == 0
 
 
 async def test_observe_judges_parts_and_complete_by_their_upload() -> None:
@@ -171,9 +205,6 @@ async def test_a_copy_never_carries_the_sources_fence() -> None:
 
 async def test_a_batch_asks_for_each_object_whether_the_client_may_use_its_key() -> None:
     """R1: authorised for one key, a client cannot reach another's object through a batch."""
-    from gateway.server.clients import Client
-    from tests.server.rig import CREDENTIALS
-
     async with running(rules=RULES, clients=[Client(CREDENTIALS, keys=("j",))]) as rig:
         assert (await rig.put("renders/j/o", b"A", 5)).status == 200
         answer = await delete(rig, "renders/j/o", "renders/k/o", token=5, fence_key="j")
