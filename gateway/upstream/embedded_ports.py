@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,10 +37,12 @@ class Ports:
         return all(_is_free(p) and _is_free(p + GRPC_OFFSET) for p in asdict(self).values())
 
     def remove_sockets(self) -> None:
-        """Remove the sockets that SeaweedFS opens beside each gRPC port, always in /tmp, and leaves behind."""
+        """Remove the sockets that SeaweedFS opens beside each gRPC port, always in /tmp, and leaves behind; where that
+        cannot be, it has its own words for it."""
         for role, port in asdict(self).items():
             path = Path(f"/tmp/seaweedfs-{role}-grpc-{port + GRPC_OFFSET}.sock")  # noqa: S108 - its choice
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
 
 def _is_free(port: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -28,6 +29,8 @@ from gateway.upstream.embedded_ports import GRPC_OFFSET, Ports
 from tests.conftest import StoreServer, s3_client
 
 BODY = os.urandom(300_000)
+NO_CREDENTIALS = json.dumps({"identities": [{"name": 7, "credentials": [{"accessKey": "a", "secretKey": "b"}]}]})
+"""SeaweedFS takes no number for a name, and ends."""
 
 
 @pytest.fixture
@@ -278,13 +281,26 @@ async def test_not_installed_says_what_to_install(store: EmbeddedStore, monkeypa
 async def test_a_failed_start_shows_the_log_and_leaves_nothing(store: EmbeddedStore, tmp_path: Path) -> None:
     """A store that cannot start says so with the last lines of its log, and its directory is free again."""
     (tmp_path / "store").mkdir()
-    (tmp_path / "store/s3.json").write_text(
-        json.dumps({"identities": [{"name": 7, "credentials": [{"accessKey": "a", "secretKey": "b"}]}]})
-    )
+    (tmp_path / "store/s3.json").write_text(NO_CREDENTIALS)
     with pytest.raises(EmbeddedStoreError, match=r"ended with status \d+; the end of .*seaweedfs\.log:\n(.*\n)*.*s3"):
         await store.start()
     (tmp_path / "store/s3.json").unlink()
     await store.start()
+
+
+async def test_a_socket_that_cannot_be_removed_hides_no_failure(store: EmbeddedStore, tmp_path: Path) -> None:
+    """Where /tmp is mounted read-only, or a socket there is another user's, the error told is the store's own."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/s3.json").write_text(NO_CREDENTIALS)
+    ports = Ports.reserve()
+    (tmp_path / "store/ports.json").write_text(json.dumps(asdict(ports)))
+    left = Path(f"/tmp/seaweedfs-s3-grpc-{ports.s3 + GRPC_OFFSET}.sock")
+    (left / "not a socket").mkdir(parents=True)
+    try:
+        with pytest.raises(EmbeddedStoreError, match=r"the embedded store .*; the end of .*seaweedfs\.log:\n"):
+            await store.start()
+    finally:
+        shutil.rmtree(left)
 
 
 async def test_an_unreadable_credentials_file_is_an_error(store: EmbeddedStore, tmp_path: Path) -> None:
