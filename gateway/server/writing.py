@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.errors import FenceError, Reason, Refused
+from gateway.core.errors import FenceError, Reason
 from gateway.core.keys import Mode, WithoutToken
 from gateway.core.write import Answer
 from gateway.s3.errors import S3Error
@@ -10,6 +10,7 @@ from gateway.s3.fencing import Claimed, refuse_reserved
 from gateway.s3.operations import Effect, Fences, Operation
 from gateway.s3.xml import with_location
 from gateway.server.call import Call
+from gateway.service.observed import gate_if_enforced
 from gateway.service.uploads import take_binding
 from gateway.service.values import Result, Write
 from gateway.stores.base import StoreUnavailable
@@ -79,7 +80,7 @@ async def _bound(call: Call, write: Write, said: Claimed) -> Upload | None:
 
 
 async def observe(call: Call, write: Write) -> None:
-    """What enforcement would have said, on a shadow floor; nothing is refused, whatever fails."""
+    """What enforcement would have said, by the true floor and a shadow floor; nothing is refused, whatever fails."""
     services, store = call.services, call.services.writes.fences.store
     try:
         if not _named_as_enforced(call, write, call.said()):
@@ -90,15 +91,12 @@ async def observe(call: Call, write: Write) -> None:
         call.require_token(write)
         if write.operation.effect is Effect.DISCARD or write.past_the_gate:
             return
-        shadow_floor = (await store.fence(write.key)).shadow_floor
-        write.rule.limits.refuse_beyond(write.key, write.token, shadow_floor)
-        fence = await store.raise_shadow(write.key, write.token)
+        gate = gate_if_enforced(await store.fence(write.key))
+        gate.admit(write.token, write.rule.limits)
+        gate.raised((await store.raise_shadow(write.key, write.token)).shadow_floor)
+        gate.refuse_overtaken(write.token)
         if call.record.decision != _WOULD_REFUSE:
-            call.record.floor = fence.shadow_floor
-        if write.token < fence.shadow_floor:
-            reason = Reason.STALE_TOKEN if write.token else Reason.TOKEN_REQUIRED
-            message = f"With mode = enforce: token {fence.shadow_floor} holds {write.key!r}."
-            raise Refused(reason, message, key=write.key, token=write.token, floor=fence.shadow_floor)
+            call.record.floor = gate.floor
     except FenceError as error:
         would_refuse(call, error, write.cause)
     except StoreUnavailable:
@@ -110,6 +108,7 @@ def would_refuse(call: Call, error: FenceError, cause: str) -> None:
     record = call.record
     if record.decision != _WOULD_REFUSE:
         record.decision, record.reason, record.message = _WOULD_REFUSE, error.reason.value, error.message
+        record.floor = error.floor
     call.remember(EventKind.WOULD_REFUSE, error, cause)
 
 

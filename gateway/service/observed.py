@@ -1,21 +1,32 @@
-"""Uploads under mode `observe` (R11): whose they would be, so that parts and Complete are judged like their creation.
+"""Mode `observe` (R11): what a key's gate would be, and whose uploads would be, so that parts and Complete are judged
+like their creation.
 
-In memory alone: `observe` changes nothing that lasts. An upload that began before the gateway's start is not judged.
+Uploads are known in memory alone: `observe` changes nothing that lasts. One from before the gateway's start is not
+judged.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+from gateway.core.gate import Gate
+from gateway.core.keys import FencingKey
 from gateway.core.write import Answer
 from gateway.s3.operations import Effect, Fences
 from gateway.s3.xml import find_text
 from gateway.service.values import Result, Write
-from gateway.stores.values import Upload
+from gateway.stores.values import Fence, Upload
 
 CAPACITY = 65536
 
 _Place = tuple[str, str, str]
+
+
+def gate_if_enforced(fence: Fence) -> Gate:
+    """The gate of a key had its rule been enforced: its floor is the shadow floor, or the true one, which leases and
+    operators raise and seal in every mode."""
+    floor = max(fence.floor, fence.shadow_floor)
+    return Gate(FencingKey(fence.key), floor, sealed_token=fence.sealed_token, granted_token=fence.granted_token)
 
 
 class ObservedUploads:

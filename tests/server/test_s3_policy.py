@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.keys import Mode, WithoutToken
+from gateway.core.keys import FencingKey, Mode, Token, WithoutToken
 from gateway.server.clients import Client
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
-from gateway.stores.values import EventKind
+from gateway.stores.values import EventKind, GrantWanted
 from tests.server.rig import BUCKET, CREDENTIALS, Rig, rule, running
 from tests.server.test_s3_batch import delete
 
@@ -91,6 +91,31 @@ async def test_observe_judges_a_write_without_a_token_as_its_rule_would(
             answer = await delete(rig, "watched/j/o", token=token)
             assert b"<Error>" not in answer.body
             assert (rig.record["decision"], rig.record["reason"]) == told, token
+
+
+async def test_observe_judges_by_the_true_floor_too() -> None:
+    """R10, R11: what leases, operators and an earlier `enforce` have raised or sealed would refuse as well."""
+    async with running(rules=[rule("watched/{job}/**", "{job}", Mode.OBSERVE)]) as rig:
+        fences = rig.gateway.fences
+
+        async def told(job: str, token: int | None) -> tuple[str, int | None]:
+            assert (await rig.put(f"watched/{job}/o", b"B", token)).status == 200
+            return rig.record["reason"] or rig.record["decision"], rig.record["floor"]
+
+        fences.unpin(await fences.admit(FencingKey("raised"), Token(40), cause="by hand"))
+        assert await told("raised", 34) == ("StaleToken", 40)
+        assert await told("raised", None) == ("TokenRequired", 40)
+        assert await told("raised", 40) == ("passed", 40)
+        assert await told("raised", 41) == ("passed", 41)
+        assert await told("raised", 40) == ("StaleToken", 41)
+        await rig.store.raise_floor("sealed", 40)
+        await rig.store.seal("sealed", 40)
+        assert await told("sealed", 40) == ("Sealed", 40)
+        granted = await rig.store.grant("leased", GrantWanted("worker", 60, "l1"))
+        assert await told("leased", granted.token) == ("passed", granted.token)
+        assert await told("leased", granted.token + 1) == ("TokenNotIssued", granted.token)
+        assert (await rig.fence("leased")).shadow_floor == granted.token
+        assert (await rig.fence("raised")).floor == 40
 
 
 async def test_observe_asks_whether_the_client_may_use_the_key() -> None:
