@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.clock import Clock, SystemClock
 from gateway.config.load import Fault
-from gateway.config.settings import Settings
+from gateway.config.settings import QueueSettings, Settings
 from gateway.config.values import is_loopback, split_listen
 from gateway.core.job import RetryPolicy
 from gateway.core.keys import Rule, Ruleset, TokenLimits, compile_rule
@@ -74,7 +74,7 @@ async def start_gateway(settings: Settings, clock: Clock | None = None) -> Gatew
             leases=_lease_terms(settings),
             max_lease_ttl_s=settings.lease.max_ttl_s,
             max_lease_wait_s=settings.lease.max_wait_s,
-            queues=_queue_rules(settings),
+            queues=queue_rules(settings),
             limits=_limits(settings),
             stop_behind=behind.stop,
             tls=tls,
@@ -221,15 +221,16 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _queue_rules(settings: Settings) -> QueueRules:
+def queue_rules(settings: Settings) -> QueueRules:
+    """The configured queues; where none is configured, every queue with the defaults."""
     return QueueRules(
         tuple(
             QueueRule(
                 queue.name,
                 RetryPolicy(queue.max_attempts, queue.backoff_s, queue.backoff_max_s),
-                queue.visibility_s,
+                min(queue.visibility_s, settings.lease.max_ttl_s),
             )
-            for queue in settings.queue
+            for queue in settings.queue or (QueueSettings(name="*"),)
         )
     )
 

@@ -17,7 +17,9 @@ from botocore.exceptions import ClientError
 from gateway.config.load import load
 from gateway.config.settings import Settings
 from gateway.core.errors import Reason
+from gateway.core.job import RetryPolicy
 from gateway.core.keys import FencingKey, Mode, Token, TokenLimits
+from gateway.core.lease import Caps
 from gateway.core.names import RECORD_KEY
 from gateway.credentials_file import CredentialsFileError, make_session_keys
 from gateway.s3.errors import S3Error
@@ -27,12 +29,16 @@ from gateway.server.app import Gateway
 from gateway.server.assemble import (
     clients,
     file_faults,
+    queue_rules,
     rules_digest,
     ruleset,
     sessions,
     start_gateway,
     store_path,
 )
+from gateway.service.job_errors import UnknownQueue
+from gateway.service.leases import LeaseTerms
+from gateway.service.queues import QueueRule
 from gateway.stores.base import StoreLocked
 from gateway.stores.values import Upload
 from gateway.upstream.credentials import AwsFault
@@ -260,6 +266,37 @@ async def test_whether_it_signs_for_the_store(start: Gateways, settings: Callabl
     assert gateway._parts.upstream_unsigned is not signs
 
 
+QUEUES = """
+[[queue]]
+name = "fast"
+max_attempts = 2
+backoff_s = 3
+backoff_max_s = 4
+visibility_s = 5
+[[queue]]
+name = "slow-*"
+visibility_s = 20
+"""
+
+
+def test_queues_are_in_their_order(settings: Callable[..., Settings]) -> None:
+    """Each has its own settings; of those that are not named, every queue has the defaults or there is none."""
+    rules = queue_rules(settings(QUEUES))
+    assert rules.of("fast") == QueueRule("fast", RetryPolicy(2, 3, 4), 5)
+    assert rules.of("slow-1") == QueueRule("slow-*", RetryPolicy(), 20)
+    with pytest.raises(UnknownQueue):
+        rules.of("other")
+    assert queue_rules(settings()).of("any") == QueueRule()
+
+
+def test_a_delivery_lasts_no_longer_than_a_lease_may(settings: Callable[..., Settings]) -> None:
+    """`[lease] max_ttl_s` bounds what a queue gives to a worker who names no time, whether it says so or by default."""
+    shorter = {"lease__max_ttl_s": 10}
+    of_queue = queue_rules(settings(QUEUES, **shorter)).of
+    assert (of_queue("fast").visibility_s, of_queue("slow-1").visibility_s) == (5, 10)
+    assert queue_rules(settings(**shorter)).of("any").visibility_s == 10
+
+
 async def test_every_setting_reaches_its_part(start: Gateways, settings: Callable[..., Settings]) -> None:
     """Values that differ from every default arrive where they are used."""
     gateway = await start(
@@ -282,6 +319,12 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
             fencing__commit_timeout_assembly_s=601,
             fencing__small_body_bytes=65537,
             fencing__completed_uploads_kept_s=604801,
+            lease__max_ttl_s=7,
+            lease__max_wait_s=8,
+            lease__max_waiting=14,
+            lease__lock_delay_s=9,
+            lease__max_renewals=15,
+            lease__max_total_s=16,
             server__drain_timeout_s=0.5,
         )
     )
@@ -297,6 +340,8 @@ async def test_every_setting_reaches_its_part(start: Gateways, settings: Callabl
     assert (timing.settle_timeout_s, timing.settle_timeout_assembly_s, timing.handover_wait_s) == (31, 301, 21)
     assert (timing.commit_timeout_s, timing.commit_timeout_assembly_s) == (61, 601)
     assert (parts.small_body_bytes, parts.completed_uploads_kept_s, parts.drain_timeout_s) == (65537, 604801, 0.5)
+    assert (parts.max_lease_ttl_s, parts.max_lease_wait_s) == (7, 8)
+    assert parts.leases == LeaseTerms(Caps(15, 16), 9, 14)
 
 
 # --- starts that fail
