@@ -24,7 +24,7 @@ from gateway.server.cross_origin import ALLOWED, cross_origin
 from gateway.server.http import Reply, Request
 from gateway.service.batches import Batches
 from gateway.service.copies import SOURCE, copy_source
-from gateway.service.observed import ObservedUploads
+from gateway.service.observed import Observed
 from gateway.service.uploads import Uploads
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
@@ -44,7 +44,7 @@ class Services:
     telemetry: Telemetry
     clock: Clock
     host_id: str
-    observed: ObservedUploads = field(default_factory=ObservedUploads)
+    observed: Observed = field(default_factory=Observed)
 
 
 class Call(Answers):

@@ -95,6 +95,8 @@ async def observe(call: Call, write: Write) -> None:
         gate.admit(write.token, write.rule.limits)
         gate.raised((await store.raise_shadow(write.key, write.token)).shadow_floor)
         gate.refuse_overtaken(write.token)
+        if not write.ruled:
+            services.observed.own(write, await store.owner(write.bucket, write.object_key))
         if call.record.decision != _WOULD_REFUSE:
             call.record.floor = gate.floor
     except FenceError as error:

@@ -1,8 +1,8 @@
-"""Mode `observe` (R11): what a key's gate would be, and whose uploads would be, so that parts and Complete are judged
-like their creation.
+"""Mode `observe` (R11): what a key's gate would be, to whom objects would belong that no rule maps, and whose uploads
+would be, so that parts and Complete are judged like their creation.
 
-Uploads are known in memory alone: `observe` changes nothing that lasts. One from before the gateway's start is not
-judged.
+Objects and uploads are known in memory alone: `observe` changes nothing that lasts. What is from before the gateway's
+start is not judged.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gateway.core.keys import FencingKey
 from gateway.core.write import Answer
 from gateway.s3.operations import Effect, Fences
 from gateway.s3.xml import find_text
+from gateway.service.refusals import another_key
 from gateway.service.values import Result, Write
 from gateway.stores.values import Fence, Upload
 
@@ -29,11 +30,24 @@ def gate_if_enforced(fence: Fence) -> Gate:
     return Gate(FencingKey(fence.key), floor, sealed_token=fence.sealed_token, granted_token=fence.granted_token)
 
 
-class ObservedUploads:
-    """The latest uploads that enforcement would have let begin."""
+class Observed:
+    """The latest uploads, and claims of objects, that enforcement would have let begin."""
 
     def __init__(self) -> None:
         self._uploads: OrderedDict[_Place, Upload] = OrderedDict()
+        self._owners: OrderedDict[tuple[str, str], FencingKey] = OrderedDict()
+
+    def own(self, write: Write, recorded: str | None) -> None:
+        """Claim the object for the write's key, if it has a token. `recorded`: its owner while it was enforced. Raises
+        `FenceError` where it would belong to another key."""
+        place = (write.bucket, write.object_key)
+        owner = self._owners.get(place, recorded)
+        if owner not in (None, write.key) and not (write.token and write.rule.rekey):
+            raise another_key(write, str(owner))
+        if write.token:
+            self._owners[place] = write.key
+            if len(self._owners) > CAPACITY:
+                self._owners.popitem(last=False)
 
     def of(self, write: Write) -> Upload | None:
         """The upload that `write` names; None for one that is not known."""

@@ -118,6 +118,32 @@ async def test_observe_judges_by_the_true_floor_too() -> None:
         assert (await rig.fence("raised")).floor == 40
 
 
+@pytest.mark.parametrize("rekey", [False, True])
+async def test_observe_judges_to_whom_an_object_without_a_rule_would_belong(rekey: bool) -> None:
+    """R9, R11: to the key that last wrote it, or that enforcement has recorded; it moves where `rekey` lets it."""
+    async with running(rules=[rule("**", mode=Mode.OBSERVE, rekey=rekey)]) as rig:
+        await rig.store.claim(BUCKET, "recorded", "one", instead_of=None)
+        other = "passed" if rekey else "KeyMismatch"
+
+        async def told(target: str, token: int | None, key: str | None, body: bytes | None = b"B") -> str:
+            said = [] if token is None else [("x-fencing-token", str(token))]
+            said += [] if key is None else [("x-fencing-key", key)]
+            method = "PUT" if "?" not in target else "POST"
+            assert (await rig.ask(method, f"/{BUCKET}/{target}", said, body)).status == 200
+            return str(rig.record["reason"] or rig.record["decision"])
+
+        assert await told("o", None, None) == "passed"
+        assert await told("o", 5, "one") == "passed"
+        assert await told("recorded", 6, "two") == other
+        assert await told("o", 7, "two") == other
+        assert await told("o?uploads", 7, "two", b"") == other
+        assert await told("o", 9, "two" if rekey else "one") == "passed"
+        assert await told("o", None, None) == "TokenRequired"
+        assert b"<Error>" not in (await delete(rig, "o", token=10, fence_key="three")).body
+        assert (rig.record["reason"] or rig.record["decision"]) == other
+        assert await rig.store.owner(BUCKET, "o") is None
+
+
 async def test_observe_asks_whether_the_client_may_use_the_key() -> None:
     """R1, R11: who would be kept out is found out before."""
     rules = [rule("watched/{job}/**", "{job}", Mode.OBSERVE)]
