@@ -130,9 +130,17 @@ class Background:
                 raise Ended(CLOSED)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(_tell)
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name="fencing-gateway", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody catches; but not what aiohttp says of connections left open, as by a client that serves a process to
+    its end. Who asks Python for warnings is told by one."""
+    if not str(context.get("message")).startswith("Unclosed "):
+        loop.default_exception_handler(context)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import ssl
@@ -63,12 +62,10 @@ class Engine:
         self.background = Background()
         self.transport = Transport(address, token, tls)
         self.calls = Calls(self.transport, self.clock)
-        atexit.register(self.close)
 
     def close(self) -> None:
-        """End the thread and its connections: at the end of the process by itself."""
+        """End the thread and its connections."""
         self.background.close(self.transport.close())
-        atexit.unregister(self.close)
 
     def lease(self, key: str, ttl_s: float, wait_s: float) -> LeaseHold:
         """A lease that is still to be obtained."""

@@ -32,12 +32,14 @@ with client.lease("forked") as lease:
 client.close()
 """
 ONE_FOR_THE_PROCESS = """
-import sys
+import sys, threading
 from gateway.client import SyncGatewayClient
 
 client = SyncGatewayClient(sys.argv[1])
 with client.lease("all-along") as lease:
     print("token", lease.token)
+    threading.Thread(target=client.lease("all-along", wait_s=600).__enter__, daemon=True).start()
+    sys.stdin.readline()
 """
 FROZEN = """
 import sys
@@ -104,9 +106,11 @@ def test_a_fork_has_none(gateway: Served) -> None:
 
 
 def test_one_that_nobody_closes(gateway: Served) -> None:
-    """A client for a whole process ends with it, and says nothing of connections left open."""
+    """A client for a whole process ends with it, also under a call that has no end; nothing is said of connections left
+    open."""
     with python(ONE_FOR_THE_PROCESS, gateway) as process:
-        told = process.communicate(timeout=BOUND_S)
+        gateway.until(lambda: gateway.rig.gateway.leases.waiting == 1)
+        told = process.communicate("end\n", timeout=BOUND_S)
     assert (process.returncode, told) == (0, ("token 1\n", ""))
 
 
