@@ -105,9 +105,9 @@ class Wire:
     def _has_none(self, request: UpstreamRequest, key: str) -> bool:
         """Whether there is no condition that could hold. The gate alone orders: until the object has been written where
         SeaweedFS refuses its own (decision 0016); where a DELETE leaves its mark on nothing."""
-        if request.method == "DELETE":
+        if _conditional(request) == "DeleteObject":
             return bool(self.store.versioning) and self.store.value(key) is None
-        return self.store.refuses_itself(key)
+        return _conditional(request) == "PutObject" and self.store.refuses_itself(key)
 
     async def way(self, request: UpstreamRequest, body: bytes, timeout_s: float) -> MemoryResponse:
         """What becomes of a request that has been sent whole."""
