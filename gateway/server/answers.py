@@ -49,7 +49,7 @@ class Answers:
                     ("X-Fencing-Key", key_in_header(key)),
                     ("X-Fencing-Floor", str(token)),
                 ]
-        if result.code is not None:
+        if self.record.reason is None:  # else the fence has, or would have, refused it, or part of it
             self.record.reason = result.code
         self._leave_unread()
         self.reply.send(result.status, headers, result.body)

@@ -144,6 +144,15 @@ async def test_observe_judges_to_whom_an_object_without_a_rule_would_belong(reke
         assert await rig.store.owner(BUCKET, "o") is None
 
 
+async def test_what_would_be_refused_keeps_its_reason() -> None:
+    """R11: the store's own refusal of it, whose codes nobody can count, is not taken for the fence's."""
+    async with running(rules=RULES) as rig:
+        await rig.put("watched/o", b"B", 34)
+        answer = await rig.ask("PUT", f"/{BUCKET}/watched/o?tagging", [("x-fencing-token", "33")], b"<Tagging/>")
+        assert answer.status == 501  # the store in memory knows no tags
+        assert (rig.record["decision"], rig.record["reason"]) == ("would-refuse", "StaleToken")
+
+
 async def test_observe_asks_whether_the_client_may_use_the_key() -> None:
     """R1, R11: who would be kept out is found out before."""
     rules = [rule("watched/{job}/**", "{job}", Mode.OBSERVE)]
