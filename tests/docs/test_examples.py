@@ -32,11 +32,13 @@ def test_ready_set_ups_load(path: Path) -> None:
     load(path, SECRETS, {})
 
 
-def test_the_unit_gives_a_drain_its_time() -> None:
-    """systemd waits longer than a gateway drains, and starts none again whose configuration is wrong."""
+def test_the_unit_gives_the_gateway_what_it_needs() -> None:
+    """systemd waits longer than a gateway drains, starts none again whose configuration is wrong, and drops no line of
+    its log."""
     unit = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / "config" / "fencing-gateway.service").read_text(), re.MULTILINE))
     assert int(unit["TimeoutStopSec"]) > load(None, {}, {}).server.drain_timeout_s + 10
     assert unit["RestartPreventExitStatus"] == "2"
+    assert unit["LogRateLimitIntervalSec"] == "0"
     command = shlex.split(unit["ExecStart"])
     deploying = page("deploying.md")
     assert command[1:3] == ["serve", "--config"]
