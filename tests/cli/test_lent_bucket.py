@@ -9,6 +9,7 @@ import pytest
 
 from gateway.cli import doctor
 from gateway.cli.lent_bucket import LentBucket
+from gateway.server.behind import Behind
 from gateway.upstream.base import UpstreamLost, UpstreamRequest
 from gateway.upstream.memory import MemoryResponse, MemoryUpstream
 from gateway.upstream.scratch import CannotProbe, NotReached
@@ -43,10 +44,10 @@ class Lending(MemoryUpstream):
 def test_a_bucket_that_stays_costs_no_report(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
     """What has been found out is told all the same, and the bucket with it that is left behind."""
 
-    async def upstream_beside(*_: object) -> tuple[MemoryUpstream, None]:
-        return Lending(refuses), None
+    async def store_beside(*_: object) -> Behind:
+        return Behind(Lending(refuses), None, settled=False)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(doctor, "upstream_beside", upstream_beside)
+    monkeypatch.setattr(doctor, "store_beside", store_beside)
     result = command("doctor", "--silence", "0.1", "--json")
     told = json.loads(result.stdout)
     assert "G1" in told["guarantees"]
