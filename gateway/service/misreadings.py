@@ -8,11 +8,13 @@ from urllib.parse import unquote
 
 from gateway.core.errors import Reason, Refused
 from gateway.core.names import climbs, filed_name, is_path, lies_among_versions, names_folder, names_own_file
+from gateway.s3.errors import S3Error
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
 from gateway.service.copies import SOURCE, copy_source
-from gateway.service.sending import versioning
-from gateway.upstream.base import CapabilitySource, Upstream
+from gateway.service.sending import head_of, versioning
+from gateway.service.values import Write
+from gateway.upstream.base import EMPTY_SHA256, CapabilitySource, Upstream, UpstreamRequest
 
 _OF_FOLDERS = frozenset({"DeleteObject", "DeleteObjects", "AbortMultipartUpload"})
 """Beside a PutObject without bytes, what a folder takes as an object would."""
@@ -83,6 +85,19 @@ async def refuse_misfiled(
     that the operation brings no bytes."""
     if fault := _fault(operation, object_key, empty):
         await _refuse(capabilities, bucket, fault)
+
+
+async def folder_stands(upstream: Upstream, capabilities: CapabilitySource, write: Write) -> bool:
+    """Whether a folder is where `write` would assemble its object. SeaweedFS 4.48 answers 500 to such a Complete,
+    unless it keeps versions: sent, it would be in doubt, and each further one again. Raises `TryAgain`."""
+    if not (await capabilities.of_bucket(write.bucket)).files_paths:
+        return False
+    request = UpstreamRequest("HEAD", write.bucket, write.head.raw_key + "/", "", (), EMPTY_SHA256)
+    try:
+        head = await head_of(upstream, request, "the object's folder")
+    except S3Error:
+        return False
+    return head.status == 200 and await versioning(upstream, write.bucket) != "Enabled"
 
 
 async def _refuse_among_versions(

@@ -115,6 +115,17 @@ def output_elsewhere(key: FencingKey, token: int) -> FenceError:
     )
 
 
+def folder_in_place(write: Write) -> FenceError:
+    """An upload to where the store has a folder, and would assemble nothing."""
+    return Refused(
+        Reason.OPERATION_NOT_FENCED,
+        f"The object store behind the gateway files objects as paths, and has a folder at {write.object_key}: it "
+        "assembles no upload there. Put the object in one piece, or choose another key.",
+        key=write.key,
+        token=write.token or None,
+    )
+
+
 def state_moved(write: Write) -> FenceError:
     """Somebody else has changed the object since it was looked at."""
     return TryAgain(

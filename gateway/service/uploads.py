@@ -13,9 +13,10 @@ from gateway.s3.errors import S3Error
 from gateway.s3.fencing import Claimed, object_metadata
 from gateway.s3.xml import find_text, render_complete_result
 from gateway.service.bindings import Bindings
+from gateway.service.misreadings import folder_stands
 from gateway.service.objects import ObjectEntry
 from gateway.service.passages import LiveGate, Passage
-from gateway.service.refusals import in_doubt, no_such_upload, store_unavailable, unavailable
+from gateway.service.refusals import folder_in_place, in_doubt, no_such_upload, store_unavailable, unavailable
 from gateway.service.sending import deliver, look, request_of, send_at_hand, send_bodiless, with_etag
 from gateway.service.values import Result, Write
 from gateway.service.writes import Writes
@@ -39,6 +40,8 @@ class Uploads:
     async def create(self, write: Write) -> Result:
         """CreateMultipartUpload: bound durably before it is answered."""
         async with self._writes.admitted(write) as (live, _):
+            if await folder_stands(self._upstream, self._writes.capabilities, write):
+                raise folder_in_place(write)
             nonce = self._writes.clock.nonce() if write.token else ""
             extra = object_metadata(write.key, write.token, nonce) if write.token else ()
             request = request_of(write, extra=extra, payload_sha256=EMPTY_SHA256, keep_md5=False)
@@ -92,6 +95,10 @@ class Uploads:
             return await self._again(write, upload)
         async with self._writes.admitted(write) as (live, entry):
             data = await write.body.read() if write.body is not None else b""
+            if await folder_stands(self._upstream, self._writes.capabilities, write):
+                if (found := await self._found(write, upload)) is not None:
+                    return found
+                raise folder_in_place(write)
             request = request_of(write, payload_sha256=write.body.sha256 if write.body else EMPTY_SHA256)
             with self._passage(write, live, entry) as passage:
                 passage.commit()
@@ -136,25 +143,32 @@ class Uploads:
             passage.applied()
 
     async def _unclear(self, write: Write, live: LiveGate, upload: Upload, result: Result | None) -> Result:
-        """No success came back. All Completes of an upload share one nonce: if the object bears it, one of them has
-        succeeded, which decides the answer and settles nothing."""
+        """No success came back: whether there was one all the same, the object tells."""
         gone = result is not None and result.code == "NoSuchUpload"
         lost = result is None or result.answer is Answer.LOST
-        if upload.nonce and (gone or lost):
+        if gone or lost:
             try:
-                state, headers = await look(self._upstream, write)
+                if (found := await self._found(write, upload)) is not None:
+                    return found
             except (FenceError, S3Error):
                 if not lost:
                     raise
-            else:
-                if judge(state, write.key, write.token, upload.nonce) is Verdict.OURS:
-                    version = dict(headers).get("x-amz-version-id")
-                    kept = [] if version is None else [("x-amz-version-id", version)]
-                    return await self._completed(upload, _success(upload, state.etag or "", kept), state.etag or "")
         if result is None or lost:
             seen = "no answer" if result is None else f"status {result.status} {result.code or ''}".strip()
             raise in_doubt(write, live.gate.floor, seen)
         return result
+
+    async def _found(self, write: Write, upload: Upload) -> Result | None:
+        """All Completes of an upload share one nonce: if the object bears it, one of them has succeeded, which decides
+        the answer and settles nothing. Raises `FenceError` or `S3Error` where nobody can tell."""
+        if not upload.nonce:
+            return None
+        state, headers = await look(self._upstream, write)
+        if judge(state, write.key, write.token, upload.nonce) is not Verdict.OURS:
+            return None
+        version = dict(headers).get("x-amz-version-id")
+        kept = [] if version is None else [("x-amz-version-id", version)]
+        return await self._completed(upload, _success(upload, state.etag or "", kept), state.etag or "")
 
     async def _completed(self, upload: Upload, result: Result, etag: str) -> Result:
         await self.bindings.completed(upload, etag)

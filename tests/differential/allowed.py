@@ -96,10 +96,16 @@ def _long_key(exchange: Exchange) -> bool:
 
 def _misread(exchange: Exchange) -> bool:
     if exchange.step.operation == "DeleteObjects" and exchange.through.status == 200:
-        misnamed = exchange.names_no_object or any("\\" in key for key in exchange.keys)
+        misnamed = exchange.names_no_object or any("\\" in key or "//" in key for key in exchange.keys)
         return misnamed and b"<Code>NotImplemented</Code>" in exchange.through.body and exchange.part()
     refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
     return refused and (ROWS[exchange.step.operation].overlooked or exchange.names_no_object) and exchange.agree()
+
+
+def _folder_in_place(exchange: Exchange) -> bool:
+    uploading = exchange.step.operation in ("CreateMultipartUpload", "CompleteMultipartUpload")
+    refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
+    return uploading and refused and exchange.agree()
 
 
 def _long_versions(exchange: Exchange) -> bool:
@@ -285,6 +291,9 @@ ALLOWED: dict[str, Allowed] = {
     "long keys": Allowed("more than 1,024 bytes are KeyTooLongError on S3, for HEAD 400", _long_key),
     "misread": Allowed(
         "what SeaweedFS would take for another request, or a key for one of its own files, is 501 (R8)", _misread
+    ),
+    "folder in place": Allowed(
+        "SeaweedFS answers 500 to an upload's Complete where a folder is; it is 501 before it is sent", _folder_in_place
     ),
     "long versions": Allowed(
         "where versions are kept, SeaweedFS answers 500 to a condition on a name that leaves no room for '.versions'",

@@ -20,6 +20,7 @@ RULES = [rule("renders/{job}/**", "{job}")]
 MOVING = [rule("renders/**", None, rekey=True)]
 SEAWEEDFS = FixedCapabilities(Capabilities(conditional_put=True, conditional_copy=True, conditional_delete=True))
 """What the probe finds, for tests that need not wait for it."""
+COMPLETE = "CompleteMultipartUpload"
 SPELLINGS = ["/renders/7/frame", "renders//7/frame", "renders/7//frame", "renders%5C7%5Cframe"]
 
 
@@ -236,6 +237,43 @@ async def test_parts_of_an_upload_are_reached_by_its_upload_alone(
         listed = await rig.ask("GET", f"/{bucket}/big?uploadId={upload_id}")
         assert listed.body.count(b"<PartNumber>") == 1
         assert (part.header("etag") or "").strip('"').encode() in listed.body
+
+
+async def test_no_upload_is_left_in_doubt_by_a_folder_in_its_place(store_server: StoreServer) -> None:
+    """Where objects below a key have made a folder of it, the store answers 500 to whoever would assemble an object
+    there: that Complete was in doubt, as was each that the client sent again, and the next token waited for them all.
+    It is not sent, but one that has succeeded before is answered so. Where versions are kept the store assembles it."""
+    bucket, client = f"uploads-{secrets.token_hex(6)}", store_server.client
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+
+        async def begun(name: str) -> tuple[str, str]:
+            created = await rig.ask("POST", f"/{bucket}/{name}?uploads", said, b"")
+            upload_id = created.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+            part = await rig.ask("PUT", f"/{bucket}/{name}?partNumber=1&uploadId={upload_id}", [], b"part")
+            return upload_id, part.header("etag") or ""
+
+        async def completed(name: str, upload_id: str, etag: str) -> Answer:
+            document = f"<{COMPLETE}><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></{COMPLETE}>"
+            return await rig.ask("POST", f"/{bucket}/{name}?uploadId={upload_id}", [], document.encode())
+
+        lost, shut = await begun("lost"), await begun("shut")
+        parts = {"Parts": [{"PartNumber": 1, "ETag": lost[1]}]}
+        at_the_store = {"Bucket": bucket, "Key": "lost", "UploadId": lost[0], "MultipartUpload": parts}
+        await asyncio.to_thread(lambda: client.complete_multipart_upload(**at_the_store))
+        for name in ("lost", "shut"):
+            assert (await rig.ask("PUT", f"/{bucket}/{name}/1", said, b"below")).status == 200
+        assert (await completed("lost", *lost)).status == 200
+        refused = await completed("shut", *shut)
+        assert (refused.status, refused.xml["FencingReason"]) == (501, "OperationNotFenced")
+        assert refused.xml["FencingOutcome"] == "NotApplied"
+        assert (await rig.ask("POST", f"/{bucket}/shut?uploads", said, b"")).status == 501
+        assert (await rig.ask("PUT", f"/{bucket}/shut/2", [("x-fencing-token", "35")], b"at once")).status == 200
+        said = [("x-fencing-token", "35")]
+        versioning = {"Status": "Enabled"}
+        await asyncio.to_thread(client.put_bucket_versioning, Bucket=bucket, VersioningConfiguration=versioning)
+        assert (await completed("shut", *await begun("shut"))).status == 200
 
 
 async def test_a_version_is_no_object_of_its_own(store_server: StoreServer) -> None:
