@@ -6,9 +6,10 @@ condition that the source is still the object whose metadata that is. Until it i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from gateway.s3.errors import S3Error
 from gateway.s3.fencing import META
@@ -24,6 +25,7 @@ from gateway.upstream.base import EMPTY_SHA256, Upstream, UpstreamRequest
 SOURCE = "x-amz-copy-source"
 _IN_TARGETS = "%/!$&'()*+,;=:@~-._"
 """What stays as it is in a path or a query: escapes, and what RFC 3986 lets stand there."""
+_PLAIN_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SOURCE_CUSTOMER_KEY = "x-amz-copy-source-server-side-encryption-customer-"
 _CUSTOMER_KEY = "x-amz-server-side-encryption-customer-"
 # What CopyObject takes over from the source unless it is replaced (S3 API reference, CopyObject, "Metadata").
@@ -48,16 +50,19 @@ def copy_source(value: str) -> tuple[str, str, str]:
         path = path.replace("%2F", "/", 1).replace("%2f", "/", 1)
     bucket, _, raw_key = path.partition("/")
     if not bucket or not raw_key:
-        raise S3Error(
-            "InvalidArgument",
-            "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
-            ArgumentName="x-amz-copy-source",
-            ArgumentValue=value,
-        )
+        raise _invalid_source(value, "Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
+    try:
+        unquote_to_bytes(value.encode("utf-8", "surrogateescape")).decode()
+    except UnicodeError as error:  # the store would find the gateway's signature of it wrong, not the name
+        raise _invalid_source(value, "Copy Source must be URL-encoded UTF-8") from error
     named = unquote(bucket)
     if BUCKET_NAME.fullmatch(named) is None:
         raise S3Error("NoSuchBucket", "The specified bucket does not exist", BucketName=named)
     return named, raw_key, query
+
+
+def _invalid_source(value: str, message: str) -> S3Error:
+    return S3Error("InvalidArgument", message, ArgumentName=SOURCE, ArgumentValue=value)
 
 
 async def prepare_copy(upstream: Upstream, write: Write) -> None:
@@ -117,8 +122,9 @@ async def _head_source(
     # The gateway's own If-Match takes the place of the client's, and S3 overlooks the date where an If-Match holds.
     demands = ((name, write.head.headers.get(f"{SOURCE}-{name}")) for name in ("if-match", "if-unmodified-since"))
     headers += tuple((name, value) for name, value in demands if value is not None)
-    # A header may hold plainly what a request's target has to escape.
-    target, parameters = (quote(text, safe=_IN_TARGETS, errors="surrogateescape") for text in (raw_key, query))
+    # A header may hold plainly what a request's target has to escape, also a percent sign that begins no escape.
+    spelt = (_PLAIN_PERCENT.sub("%25", text) for text in (raw_key, query))
+    target, parameters = (quote(text, safe=_IN_TARGETS) for text in spelt)
     request = UpstreamRequest("HEAD", bucket, target, parameters, headers, EMPTY_SHA256)
     response = await head_of(upstream, request, "the copy's source", demands=True)
     if response.status == 404:

@@ -238,3 +238,24 @@ async def test_a_delete_of_a_version_without_a_name_is_none_of_the_object(rig: R
 async def test_a_key_of_1024_bytes_works(rig: Rig) -> None:
     """The longest key is one."""
     assert (await rig.put("%C3%A9" * 512, b"x", 34)).status == 200
+
+
+@pytest.mark.parametrize("directive", ["COPY", "REPLACE"])
+@pytest.mark.parametrize("source", ["b/x%FF", "b/x\udcff", "b/k?versionId=%FF", "b%2Fx%C3"])
+async def test_a_copys_source_that_cannot_be_named(rig: Rig, source: str, directive: str) -> None:
+    """No object has such a name: 400, and not a 503 for what the store makes of looking for it."""
+    said = [("X-Fencing-Token", "34"), ("x-amz-copy-source", source), ("x-amz-metadata-directive", directive)]
+    answer = await rig.ask("PUT", "/b/renders/7/a", said, b"")
+    assert (answer.status, answer.code, answer.xml["ArgumentName"]) == (400, "InvalidArgument", "x-amz-copy-source")
+    assert rig.upstream.requests == []
+    assert (await rig.fence("7")).floor == FLOOR
+
+
+async def test_a_copys_source_with_a_plain_percent_sign(rig: Rig) -> None:
+    """What is no escape stands for itself, as stores read it."""
+    assert (await rig.put("50%25zz", b"half")).status == 200
+    said = [("X-Fencing-Token", "34"), ("x-amz-copy-source", "b/50%zz")]
+    assert (await rig.ask("PUT", "/b/renders/7/copy", said, b"")).status == 200
+    assert (stored := rig.stored("renders/7/copy")) is not None
+    assert stored.data == b"half"
+    assert next(request.raw_key for request in rig.upstream.requests if request.method == "HEAD") == "50%25zz"
