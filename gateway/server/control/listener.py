@@ -6,13 +6,19 @@ import asyncio
 import ssl
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.server.control.problems import Problem, answer_to, no_such_call
 
 CLOSE_S = 5.0
 """How long calls that are running when it is closed may go on; a drain has given them time before."""
+SERVER = "fencing-gateway"
+"""Instead of the versions of aiohttp and Python, which help nobody but who looks for their faults."""
+
+
+async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers[hdrs.SERVER] = SERVER
 
 
 class _Connection(web.RequestHandler):
@@ -25,6 +31,7 @@ class _Connection(web.RequestHandler):
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         answer = answer_to(Problem(400, "invalid", "this is no HTTP request that can be read"))
+        answer.headers[hdrs.SERVER] = SERVER  # no application hears of it
         answer.force_close()
         return answer
 
@@ -48,6 +55,7 @@ class ControlListener:
 
     def __init__(self, application: web.Application) -> None:
         """Who waits in line and goes away must not be granted what he waits for: hanging up ends a call."""
+        application.on_response_prepare.append(_name_server)
         self._runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=CLOSE_S)
         self._server: asyncio.Server | None = None
 

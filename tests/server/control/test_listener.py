@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.server.control import listener
 from gateway.server.control.listener import ControlListener
-from tests.server.rig import BOUND_S
+from tests.server.rig import BOUND_S, running
 
 CALL = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -64,3 +64,25 @@ async def test_closing_waits_for_calls_but_not_for_long(monkeypatch: pytest.Monk
         await control.close()
     assert waiting.cut.is_set()
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+        (b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nExpect: pigs\r\n\r\n", b"404"),
+        (b"no HTTP\r\n\r\n", b"400"),
+    ],
+)
+async def test_no_answer_tells_versions(sent: bytes, status: bytes) -> None:
+    """What the gateway is built from, and in which version, is nobody's business who can reach the port."""
+    async with running() as rig, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.gateway.control_port)
+        writer.write(sent)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        writer.close()
+    assert head.split()[1] == status
+    assert b"server: fencing-gateway\r\n" in head
+    assert b"python" not in head
+    assert b"aiohttp" not in head
