@@ -68,7 +68,7 @@ class OutputNotVerified(JobError):
     def __init__(self, key: FencingKey, output: Output, why: str) -> None:
         super().__init__(
             f"The completion of {key!r} names {output.bucket}/{output.key} as an output, but {why}. Nothing has been "
-            "recorded, and the token still holds the job.",
+            "recorded.",
             key,
         )
         self.output = output

@@ -104,9 +104,10 @@ def test_a_work_that_takes_longer_than_its_credentials_are_good(key: str) -> Non
 
 
 def test_an_output_that_is_not_there(gateway: GatewayProcess, key: str, bucket: str) -> None:
-    """The job is not complete, whatever the command's status; the lease is free again."""
+    """The job is not complete, whatever the command's status; the lease is free again, and nothing else is said."""
     refused = run(gateway, "run", "--key", key, "--output", f"{bucket}/none", "--", "true")
     assert (refused.returncode, "none" in refused.stderr) == (1, True), refused.stderr
+    assert refused.stderr.endswith("Nothing has been recorded. The command has run.\n")
     assert run(gateway, "run", "--key", key, "--", "true").returncode == 0
 
 
