@@ -10,6 +10,7 @@ from gateway.s3.xml import error_code
 from gateway.server.call import Call
 from gateway.service.buckets import delete_bucket
 from gateway.service.listings import listed
+from gateway.service.misreadings import refuse_versions_again
 from gateway.service.refusals import refuse_our_own_fault, unavailable
 from gateway.service.sending import code_of_get
 from gateway.service.values import Result
@@ -33,6 +34,8 @@ async def pass_through(call: Call, operation: Operation) -> None:
     upstream = writes.upstream
     body = call.payload(operation)
     data = await body.read() if body is not None else b""
+    if operation.name == "PutBucketVersioning":
+        await refuse_versions_again(upstream, writes.capabilities, head.bucket or "", data)
     request = UpstreamRequest(
         head.method,
         head.bucket,

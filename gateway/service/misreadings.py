@@ -11,6 +11,7 @@ from gateway.core.names import climbs, filed_name, is_path, lies_among_versions,
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
+from gateway.s3.xml import find_text
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.sending import head_of, versioning
 from gateway.service.values import Write
@@ -85,6 +86,22 @@ async def refuse_misfiled(
     that the operation brings no bytes."""
     if fault := _fault(operation, object_key, empty):
         await _refuse(capabilities, bucket, fault)
+
+
+async def refuse_versions_again(
+    upstream: Upstream, capabilities: CapabilitySource, bucket: str, document: bytes
+) -> None:
+    """Raises `Refused` (OperationNotFenced) for a PutBucketVersioning that would have versions kept again. Of what was
+    deleted while they were not, SeaweedFS 4.48 shows nothing then, whatever is written: acknowledged, and invisible.
+    `TryAgain`."""
+    if find_text(document, "Status") != "Enabled" or not (await capabilities.of_bucket(bucket)).files_paths:
+        return
+    if await versioning(upstream, bucket) == "Suspended":
+        raise Refused(
+            Reason.OPERATION_NOT_FENCED,
+            "The object store behind the gateway never shows again what was deleted while versioning was suspended, "
+            "once it is enabled again, whatever is written there. Leave it suspended, or use another bucket.",
+        )
 
 
 async def folder_stands(upstream: Upstream, capabilities: CapabilitySource, write: Write) -> bool:

@@ -108,6 +108,11 @@ def _folder_in_place(exchange: Exchange) -> bool:
     return uploading and refused and exchange.agree()
 
 
+def _versions_again(exchange: Exchange) -> bool:
+    refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
+    return exchange.step.operation == "PutBucketVersioning" and refused and exchange.agree()
+
+
 def _long_versions(exchange: Exchange) -> bool:
     longest = max((len(part.encode()) for key in exchange.keys for part in key.split("/")), default=0)
     kept = exchange.direct.get(b"x-amz-version-id") is not None and longest + len(".versions") > MAX_FILE_NAME_BYTES
@@ -294,6 +299,10 @@ ALLOWED: dict[str, Allowed] = {
     ),
     "folder in place": Allowed(
         "SeaweedFS answers 500 to an upload's Complete where a folder is; it is 501 before it is sent", _folder_in_place
+    ),
+    "versions again": Allowed(
+        "SeaweedFS hides what is written over an object that was deleted while versioning was suspended",
+        _versions_again,
     ),
     "long versions": Allowed(
         "where versions are kept, SeaweedFS answers 500 to a condition on a name that leaves no room for '.versions'",

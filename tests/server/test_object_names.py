@@ -352,6 +352,27 @@ async def test_nothing_is_put_in_the_place_of_an_objects_versions(store_server: 
             assert (await rig.ask("GET", place)).status == (200 if answered == 200 else 404)
 
 
+async def test_versions_are_not_kept_again_where_the_store_would_hide_what_is_written(
+    store_server: StoreServer,
+) -> None:
+    """What was deleted while versioning was suspended, the store does not show any more once that is enabled again:
+    each write would be acknowledged, and seen by nobody. So it is not enabled again; the first time it is."""
+    bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(client.create_bucket, Bucket=bucket)
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+
+        async def keep_versions(status: str) -> int:
+            document = f"<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>".encode()
+            return (await rig.ask("PUT", f"/{bucket}?versioning", [], document)).status
+
+        assert [await keep_versions(status) for status in ("Enabled", "Enabled", "Suspended")] == [200, 200, 200]
+        assert (await rig.ask("DELETE", f"/{bucket}/k", said)).status == 204
+        assert [await keep_versions(status) for status in ("Suspended", "Enabled")] == [200, 501]
+        assert (await rig.ask("PUT", f"/{bucket}/k", said, b"seen")).status == 200
+        assert (await rig.ask("GET", f"/{bucket}/k")).body == b"seen"
+
+
 async def test_a_batch_says_of_no_object_that_it_is_gone_which_is_there(rig: Rig, bucket: str) -> None:
     """In a batch the store takes a backslash for itself, in a request's path for a slash: it would say `Deleted` of
     another file, that nobody can have written."""
