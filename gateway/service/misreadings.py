@@ -4,7 +4,7 @@ store has been seen to know better (`Capabilities`).
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from gateway.core.errors import Reason, Refused
 from gateway.core.names import climbs, filed_name, is_path, lies_among_versions, names_folder, names_own_file
@@ -29,6 +29,7 @@ _BACKSLASH = "means a slash by its backslash, but not in a batch, where it would
 _DOUBLED = "means one slash by two, but not in a batch where versions are kept: it would be said to be gone there, too"
 _CLIMBS = "leads elsewhere: a part of it is . or .."
 _AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
+_OVER_OBJECT = "would make a folder of an object that is there, and empty it"
 _OWN_FILE = "names a file that the store keeps for itself: a part of an upload under way, or a version of an object"
 
 
@@ -49,6 +50,8 @@ async def refuse_misread(
     if head.bucket is not None and head.key is not None:
         length = head.headers.get("x-amz-decoded-content-length") or head.headers.get("content-length")
         await refuse_misfiled(capabilities, operation, head.bucket, head.key, empty=length == "0")
+        if operation.name == "PutObject" and names_folder(head.key):
+            await _refuse_over_object(upstream, capabilities, head.bucket, head.key)
         if operation.effect is not Effect.READ and lies_among_versions(head.key):
             await _refuse_among_versions(upstream, capabilities, operation, head.bucket, head.key)
     for name, value in head.query:
@@ -109,12 +112,23 @@ async def folder_stands(upstream: Upstream, capabilities: CapabilitySource, writ
     unless it keeps versions: sent, it would be in doubt, and each further one again. Raises `TryAgain`."""
     if not (await capabilities.of_bucket(write.bucket)).files_paths:
         return False
-    request = UpstreamRequest("HEAD", write.bucket, write.head.raw_key + "/", "", (), EMPTY_SHA256)
+    return await _stands(upstream, write.bucket, write.head.raw_key + "/")
+
+
+async def _stands(upstream: Upstream, bucket: str, raw_key: str) -> bool:
+    """Whether that object, or folder, is there, in a bucket that keeps no versions. Raises `TryAgain`."""
     try:
-        head = await head_of(upstream, request, "the object's folder")
+        head = await head_of(upstream, UpstreamRequest("HEAD", bucket, raw_key, "", (), EMPTY_SHA256), "the object")
     except S3Error:
         return False
-    return head.status == 200 and await versioning(upstream, write.bucket) != "Enabled"
+    return head.status == 200 and await versioning(upstream, bucket) != "Enabled"
+
+
+async def _refuse_over_object(upstream: Upstream, capabilities: CapabilitySource, bucket: str, object_key: str) -> None:
+    """An object and what is below it may share a path; to make a folder of it then empties the object."""
+    filed = (await capabilities.of_bucket(bucket)).files_paths
+    if filed and await _stands(upstream, bucket, quote(filed_name(object_key))):
+        await _refuse(capabilities, bucket, _OVER_OBJECT)
 
 
 async def _refuse_among_versions(

@@ -239,6 +239,23 @@ async def test_parts_of_an_upload_are_reached_by_its_upload_alone(
         assert (part.header("etag") or "").strip('"').encode() in listed.body
 
 
+async def test_no_folder_is_made_of_an_object(store_server: StoreServer) -> None:
+    """To the store an object and what is below it share a path, and to make a folder of that empties the object: gone
+    was what had been acknowledged. Where there is no object a folder can be made, as often as one likes."""
+    bucket = f"folders-{secrets.token_hex(6)}"
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(store_server.client.create_bucket, Bucket=bucket)
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+        for name in ("k", "k/1", "other/1"):
+            assert (await rig.ask("PUT", f"/{bucket}/{name}", said, b"there")).status == 200
+        for folder in ("k/", "k%5C", "/k//"):
+            assert (await rig.ask("PUT", f"/{bucket}/{folder}", said, b"")).status == 501
+        for folder in ("other/", "other/", "new/"):
+            assert (await rig.ask("PUT", f"/{bucket}/{folder}", said, b"")).status == 200
+        for name in ("k", "k/1", "other/1"):
+            assert (await rig.ask("GET", f"/{bucket}/{name}")).body == b"there"
+
+
 async def test_no_upload_is_left_in_doubt_by_a_folder_in_its_place(store_server: StoreServer) -> None:
     """Where objects below a key have made a folder of it, the store answers 500 to whoever would assemble an object
     there: that Complete was in doubt, as was each that the client sent again, and the next token waited for them all.
