@@ -231,10 +231,11 @@ class Writes:
         if admitted.own:
             raise condition_failed("If-Match" if "if-match" in write.head.headers else "If-None-Match")
         may_be_folder = state is ABSENT or (write.head.key or "").endswith("/")
-        if write.operation.name == "PutObject" and (admitted.condition == refuted or state.versioned):
+        folder = may_be_folder and admitted.condition == refuted
+        putting = write.operation.name == "PutObject" and (admitted.condition == refuted or state.versioned)
+        if putting or (folder and write.operation.name == "DeleteObject"):
             # SeaweedFS keeps a folder when its last object goes, and tells an ETag of it that it refuses itself; and of
             # what it kept a version of, once it keeps none. The gate orders (decision 0016).
-            folder = may_be_folder and admitted.condition == refuted
             belied = folder or (state.versioned and await self.conditions.in_suspended_bucket(write))
             entry.refuses_itself = belied and (await self.capabilities.of_bucket(write.bucket)).files_paths
         # An object that is absent does not tell whether its bucket keeps versions.

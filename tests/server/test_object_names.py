@@ -138,6 +138,19 @@ async def test_folders_that_objects_have_made_can_be_made_under_a_token(rig: Rig
     assert (await rig.ask("PUT", f"/{bucket}/folder/", [token], b"")).status == 412
 
 
+async def test_folders_that_objects_have_made_take_a_delete_under_a_token(rig: Rig, bucket: str) -> None:
+    """As the store takes it, which leaves what is in them: it refused the condition on what it had shown, and the
+    client was told to come again for ever. Tools delete the folders above what they have written."""
+    said = [("x-fencing-token", "34")]
+    assert (await rig.ask("PUT", f"/{bucket}/above/a", said, b"x")).status == 200
+    for _ in range(2):
+        assert (await rig.ask("DELETE", f"/{bucket}/above/", said)).status == 204
+    assert (await rig.ask("GET", f"/{bucket}/above/a")).body == b"x"
+    assert (await rig.ask("DELETE", f"/{bucket}/above/a", said)).status == 204
+    assert (await rig.ask("DELETE", f"/{bucket}/above/", said)).status == 204
+    assert (await rig.ask("DELETE", f"/{bucket}/above/", [("x-fencing-token", "33")])).status == 412
+
+
 async def keeping_versions(store_server: StoreServer, *kept: str, bucket: str = "") -> str:
     """A bucket, a new one if none is named, in which versions are kept, or are no longer, one after the other."""
     client = store_server.client
