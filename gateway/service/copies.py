@@ -124,7 +124,7 @@ async def _head_source(
     headers += tuple((name, value) for name, value in demands if value is not None)
     # A header may hold plainly what a request's target has to escape, also a percent sign that begins no escape.
     spelt = (_PLAIN_PERCENT.sub("%25", text) for text in (raw_key, query))
-    target, parameters = (quote(text, safe=_IN_TARGETS) for text in spelt)
+    target, parameters = (quote(text, safe=_IN_TARGETS, errors="surrogateescape") for text in spelt)
     request = UpstreamRequest("HEAD", bucket, target, parameters, headers, EMPTY_SHA256)
     response = await head_of(upstream, request, "the copy's source", demands=True)
     if response.status == 404:

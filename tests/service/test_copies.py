@@ -232,6 +232,7 @@ def test_the_clients_demands_on_the_source_are_made_of_it() -> None:
         ("a b", ("a%20b", "")),
         ("ü", ("%C3%BC", "")),
         ("50% of x%zz", ("50%25%20of%20x%25zz", "")),
+        ("\udcc3%BC", ("%C3%BC", "")),
         ("a%20b+c'd", ("a%20b+c'd", "")),
         ("k?versionId=a b", ("k", "versionId=a%20b")),
     ],
