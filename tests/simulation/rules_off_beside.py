@@ -46,7 +46,7 @@ def records_not_looked_at_again(off: Off) -> None:
     off.setattr(Records, "before_commit", lambda self, name: None)
 
 
-def rebuilds_wait_fornothing(off: Off) -> None:
+def rebuilds_wait_for_nothing(off: Off) -> None:
     """The record: objects are looked at while the gateway before goes on."""
     off.setattr(Rebuilds, "_wait", nothing)
 
@@ -114,7 +114,7 @@ def generations_forgotten(off: Off) -> None:
 OF_LEASES_AND_RECORDS: list[Switch] = [
     records_name_nobody,
     records_not_looked_at_again,
-    rebuilds_wait_fornothing,
+    rebuilds_wait_for_nothing,
     rebuilds_raise_no_floor,
     tokens_drawn_by_anybody,
     grants_answered_at_once,
