@@ -26,7 +26,7 @@ _OF_PAGES = frozenset({"GET", "HEAD", "PUT"})
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
 _BACKSLASH = "means a slash by its backslash, but not in a batch, where it would be said to be gone and still be there"
-_DOUBLED = "means one slash by two, but not in a batch where versions are kept: it would be said to be gone there, too"
+_DOUBLED = "means one slash by two, but not in a batch where versions are kept: said to be gone, it would still be there"
 _CLIMBS = "leads elsewhere: a part of it is . or .."
 _AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
 _OVER_OBJECT = "would make a folder of an object that is there, and empty it"
@@ -94,16 +94,16 @@ async def refuse_misfiled(
 async def refuse_versions_again(
     upstream: Upstream, capabilities: CapabilitySource, bucket: str, document: bytes
 ) -> None:
-    """Raises `Refused` (OperationNotFenced) for a PutBucketVersioning that would have versions kept again. Of what was
-    deleted while they were not, SeaweedFS 4.48 shows nothing then, whatever is written: acknowledged, and invisible.
-    `TryAgain`."""
+    """Raises `Refused` (OperationNotFenced) for a PutBucketVersioning that would have versions kept again. What was
+    deleted while they were not, SeaweedFS 4.48 goes on hiding then: what is copied, assembled or written without a
+    condition in its place is acknowledged, and invisible. `TryAgain`."""
     if find_text(document, "Status") != "Enabled" or not (await capabilities.of_bucket(bucket)).files_paths:
         return
     if await versioning(upstream, bucket) == "Suspended":
         raise Refused(
             Reason.OPERATION_NOT_FENCED,
-            "The object store behind the gateway never shows again what was deleted while versioning was suspended, "
-            "once it is enabled again, whatever is written there. Leave it suspended, or use another bucket.",
+            "Once versioning is enabled again, the object store behind the gateway hides what is copied or uploaded to "
+            "where an object was deleted while it was suspended. Leave it suspended, or use another bucket.",
         )
 
 
