@@ -26,7 +26,7 @@ _OF_PAGES = frozenset({"GET", "HEAD", "PUT"})
 _IDS = ("uploadId", "versionId")
 """Query parameters that the store makes a file's name of, reads included."""
 _BACKSLASH = "means a slash by its backslash, but not in a batch, where it would be said to be gone and still be there"
-_DOUBLED = "means one slash by two, but not in a batch where versions are kept: said to be gone, it would still be there"
+_DOUBLED = "means one slash by two, but not in a batch where versions are kept: said to be gone, it would be there"
 _CLIMBS = "leads elsewhere: a part of it is . or .."
 _AMONG_VERSIONS = "would count as a version of another object, or as the folder of its versions"
 _OVER_OBJECT = "would make a folder of an object that is there, and empty it"

@@ -89,8 +89,8 @@ async def test_nothing_is_put_in_the_place_of_an_objects_versions(store_server: 
 async def test_versions_are_not_kept_again_where_the_store_would_hide_what_is_written(
     store_server: StoreServer,
 ) -> None:
-    """What was deleted while versioning was suspended, the store hides once that is enabled again: a copy or an upload in
-    its place would be acknowledged, and seen by nobody. So it is not enabled again; the first time it is."""
+    """What was deleted while versioning was suspended, the store hides once that is enabled again: a copy or an upload
+    in its place would be acknowledged, and seen by nobody. So it is not enabled again; the first time it is."""
     bucket, client = f"versions-{secrets.token_hex(6)}", store_server.client
     said = [("x-fencing-token", "34")]
     await asyncio.to_thread(client.create_bucket, Bucket=bucket)
