@@ -127,7 +127,7 @@ def _complete(lease: SyncLease, result: Path | None, outputs: Sequence[str]) -> 
     except NoResult as error:
         fail(f"{error}. The command has run, and its job is not completed.", REFUSED)
     except Refused as refused:
-        fail(printable(f"{refused} The command has run."), REFUSED)
+        fail(printable(f"The command has run. {refused}"), REFUSED)
     except Unreachable as error:
         fail(printable(f"{error}. The command has run; whether its job is completed is not known"), UNREACHABLE)
 

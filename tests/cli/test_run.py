@@ -107,7 +107,8 @@ def test_an_output_that_is_not_there(gateway: GatewayProcess, key: str, bucket: 
     """The job is not complete, whatever the command's status; the lease is free again, and nothing else is said."""
     refused = run(gateway, "run", "--key", key, "--output", f"{bucket}/none", "--", "true")
     assert (refused.returncode, "none" in refused.stderr) == (1, True), refused.stderr
-    assert refused.stderr.endswith("Nothing has been recorded. The command has run.\n")
+    assert refused.stderr.startswith("fencing-gateway: The command has run. The completion of ")
+    assert refused.stderr.endswith("Nothing has been recorded.\n")
     assert run(gateway, "run", "--key", key, "--", "true").returncode == 0
 
 
