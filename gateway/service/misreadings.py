@@ -119,9 +119,10 @@ async def _stands(upstream: Upstream, bucket: str, raw_key: str) -> bool:
     """Whether that object, or folder, is there, in a bucket that keeps no versions. Raises `TryAgain`."""
     try:
         head = await head_of(upstream, UpstreamRequest("HEAD", bucket, raw_key, "", (), EMPTY_SHA256), "the object")
-    except S3Error:
-        return False
-    return head.status == 200 and await versioning(upstream, bucket) != "Enabled"
+        there = head.status == 200
+    except S3Error as error:
+        there = error.code == "InvalidRequest"  # its client's key is wanted, without which nobody can look
+    return there and await versioning(upstream, bucket) != "Enabled"
 
 
 async def _refuse_over_object(upstream: Upstream, capabilities: CapabilitySource, bucket: str, object_key: str) -> None:

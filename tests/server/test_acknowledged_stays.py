@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from base64 import b64encode
+from hashlib import md5
 
 from tests.conftest import StoreServer
 from tests.server.rig import Answer, real, rule, running
@@ -28,6 +30,24 @@ async def test_no_folder_is_made_of_an_object(store_server: StoreServer) -> None
             assert (await rig.ask("PUT", f"/{bucket}/{folder}", said, b"")).status == 200
         for name in ("k", "k/1", "other/1"):
             assert (await rig.ask("GET", f"/{bucket}/{name}")).body == b"there"
+
+
+async def test_no_folder_is_made_of_an_object_that_its_client_has_encrypted(store_server: StoreServer) -> None:
+    """Nobody can look at it without its key; that it is there can be seen all the same."""
+    bucket, key = f"folders-{secrets.token_hex(6)}", secrets.token_bytes(32)
+    said = [("x-fencing-token", "34")]
+    await asyncio.to_thread(store_server.client.create_bucket, Bucket=bucket)
+    prefix, digest = "x-amz-server-side-encryption-customer", md5(key, usedforsecurity=False).digest()
+    own = [
+        (f"{prefix}-algorithm", "AES256"),
+        (f"{prefix}-key", b64encode(key).decode()),
+        (f"{prefix}-key-md5", b64encode(digest).decode()),
+    ]
+    async with running(upstream=real(store_server), rules=[rule("**", bucket)], capabilities=SEAWEEDFS) as rig:
+        assert (await rig.ask("PUT", f"/{bucket}/k", [*said, *own], b"there")).status == 200
+        assert (await rig.ask("PUT", f"/{bucket}/k/1", said, b"below")).status == 200
+        assert (await rig.ask("PUT", f"/{bucket}/k/", said, b"")).status == 501
+        assert (await rig.ask("GET", f"/{bucket}/k", own)).body == b"there"
 
 
 async def test_no_upload_is_left_in_doubt_by_a_folder_in_its_place(store_server: StoreServer) -> None:
