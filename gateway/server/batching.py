@@ -13,7 +13,7 @@ from gateway.s3.xml import BatchObject, parse_batch
 from gateway.server.call import Call
 from gateway.server.writing import observe, would_refuse
 from gateway.service.buckets import refuse_record_key
-from gateway.service.misreadings import refuse_misfiled, refuse_unrouted
+from gateway.service.misreadings import doubles_lead_astray, refuse_misfiled, refuse_unrouted
 from gateway.service.values import Write
 from gateway.stores.values import EventKind
 
@@ -26,7 +26,8 @@ async def delete_objects(call: Call, operation: Operation) -> None:
     if body is None:
         raise S3Error("MissingContentLength", "You must provide the Content-Length HTTP header.")
     asked, quiet = parse_batch(await body.read())
-    mapped = [(one, *await _mapped(call, operation, head.bucket, one)) for one in asked]
+    astray = await doubles_lead_astray(services.writes.upstream, services.writes.capabilities, head.bucket, asked)
+    mapped = [(one, *await _mapped(call, operation, head.bucket, one, astray=astray)) for one in asked]
     fenced = _keys(mapped, head.bucket, Mode.ENFORCE)
     said = call.said() if fenced else NOTHING_CLAIMED
     _refuse_scattered(fenced, said)
@@ -52,7 +53,9 @@ async def delete_objects(call: Call, operation: Operation) -> None:
     call.send_result(operation, result, key, told)
 
 
-async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObject) -> tuple[str, Mapping | FenceError]:
+async def _mapped(
+    call: Call, operation: Operation, bucket: str, one: BatchObject, *, astray: bool
+) -> tuple[str, Mapping | FenceError]:
     """One object's name and mapping; a key that names no object, or that the rules cannot map, is that object's own
     refusal."""
     writes = call.services.writes
@@ -60,7 +63,7 @@ async def _mapped(call: Call, operation: Operation, bucket: str, one: BatchObjec
     try:
         refuse_record_key(one.key)
         await refuse_misfiled(writes.capabilities, operation, bucket, one.key)
-        await refuse_unrouted(writes.upstream, writes.capabilities, bucket, one.key, one.version_id)
+        await refuse_unrouted(writes.capabilities, bucket, one, astray=astray)
         return name, call.services.rules.map(bucket, name)
     except FenceError as error:
         return name, error

@@ -4,6 +4,7 @@ store has been seen to know better (`Capabilities`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from gateway.core.errors import Reason, Refused
@@ -11,7 +12,7 @@ from gateway.core.names import climbs, filed_name, is_path, lies_among_versions,
 from gateway.s3.errors import S3Error
 from gateway.s3.operations import Effect, Level, Operation
 from gateway.s3.request import RequestHead
-from gateway.s3.xml import find_text
+from gateway.s3.xml import BatchObject, find_text
 from gateway.service.copies import SOURCE, copy_source
 from gateway.service.sending import head_of, versioning
 from gateway.service.values import Write
@@ -67,15 +68,23 @@ async def refuse_misread(
             await _refuse(capabilities, bucket, _CLIMBS)
 
 
-async def refuse_unrouted(
-    upstream: Upstream, capabilities: CapabilitySource, bucket: str, object_key: str, version_id: str | None
-) -> None:
+async def doubles_lead_astray(
+    upstream: Upstream, capabilities: CapabilitySource, bucket: str, asked: Iterable[BatchObject]
+) -> bool:
+    """Whether two slashes in a row, if a key of a batch has them, are not one there. Raises `TryAgain`."""
+    if not any("//" in one.key for one in asked) or not (await capabilities.of_bucket(bucket)).files_paths:
+        return False
+    return await versioning(upstream, bucket) == "Enabled"
+
+
+async def refuse_unrouted(capabilities: CapabilitySource, bucket: str, one: BatchObject, *, astray: bool) -> None:
     """Raises `Refused` (OperationNotFenced) for an object of a batch whose key or version would lead to another file,
-    or to none; `TryAgain`. In a request's own path the store refuses such keys by itself, and takes a backslash, or two
-    slashes, for a slash."""
+    or to none; `astray`: whether `doubles_lead_astray`. In a request's own path the store refuses such keys by itself,
+    and takes a backslash, or two slashes, for a slash."""
+    object_key, version_id = one.key, one.version_id
     if "\\" in object_key:
         await _refuse(capabilities, bucket, _BACKSLASH)
-    if "//" in object_key and version_id is None and await _keeps_versions_as_paths(upstream, capabilities, bucket):
+    if astray and "//" in object_key and version_id is None:
         await _refuse(capabilities, bucket, _DOUBLED)
     if climbs(object_key):
         await _refuse(capabilities, bucket, _CLIMBS)
@@ -142,10 +151,6 @@ async def _refuse_among_versions(
     kept = await versioning(upstream, bucket)
     if kept == "Suspended" or (kept and names_folder(object_key)):
         await _refuse(capabilities, bucket, _AMONG_VERSIONS)
-
-
-async def _keeps_versions_as_paths(upstream: Upstream, capabilities: CapabilitySource, bucket: str) -> bool:
-    return (await capabilities.of_bucket(bucket)).files_paths and await versioning(upstream, bucket) == "Enabled"
 
 
 async def _refuse_page(capabilities: CapabilitySource, bucket: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.core.keys import Mode, key_of_object
 from gateway.stores.values import EventKind
-from tests.server.rig import BUCKET, Rig, rule, running
+from gateway.upstream.probe import FixedCapabilities
+from tests.server.rig import BUCKET, PROVED, Rig, rule, running
 
 RULES = [rule("renders/{job}/**", "{job}"), rule("wild/{path:path}", "{path}")]
 
@@ -127,3 +130,11 @@ async def test_a_batch_that_enforcement_would_refuse_whole_raises_no_shadow_floo
             assert answer.body.count(b"<Deleted>") == 2
             assert (rig.record["decision"], rig.record["reason"]) == ("would-refuse", "KeyMismatch")
             assert ((await rig.fence("j")).shadow_floor, (await rig.fence("k")).shadow_floor) == (5, 0)
+
+
+async def test_whether_versions_are_kept_is_asked_once_for_a_batch() -> None:
+    """However many of its keys have two slashes in a row: each had the store asked once more, one after another."""
+    async with running(rules=RULES, capabilities=FixedCapabilities(replace(PROVED, files_paths=True))) as rig:
+        answer = await delete(rig, *(f"renders/j//{number}" for number in range(20)), token=6)
+        assert answer.body.count(b"<Deleted>") == 20
+        assert [request.raw_query for request in rig.upstream.requests] == ["versioning", "delete"]
