@@ -161,15 +161,18 @@ class Holdings:
 
     def watch(self, held: HeldLease, at: float) -> None:
         """Look after a lease at that moment. One that is looked after before its end is found to last longer then."""
-        held.watched = True
+        held.next_look_at = at
         self._alarms.set(at, held)
 
     def _look(self, held: HeldLease) -> None:
-        """Deal with a lease that was to be looked after by now."""
-        held.watched = False
+        """Deal with a lease that was to be looked after by now, unless a later moment has taken that one's place."""
+        now = self._clock.monotonic()
+        if now < held.next_look_at < math.inf:
+            return
+        held.next_look_at = math.inf
         line = self._lines.get(held.key)
         if line is not None and line.held is held:
-            self._look_at(line, held, self._clock.monotonic())
+            self._look_at(line, held, now)
 
     def _look_at(self, line: Line, held: HeldLease, now: float) -> None:
         ends_at = held.ends_at()
@@ -185,15 +188,10 @@ class Holdings:
             self._log.info("lease-expired", fence_key=held.key, token=held.token, holder=held.holder)
             self.tell_end(held, EventKind.EXPIRED)
             if self._caps.max_renewals is None:  # these are counted here alone
-                self.watch(held, self._needed_until(line, held.term))
-        elif self._caps.max_renewals is None and now >= self._needed_until(line, held.term):
+                self.watch(held, max(self._lines.free_at(line), held.term.expires_at + held.ttl_s))
+        elif self._caps.max_renewals is None:
             held.forgettable = True
             self._lines.tidy(line)
-
-    def _needed_until(self, line: Line, term: Term) -> float:
-        """From then on what the store knows of a lease that has run out is as good. An alarm may come before: there are
-        two for the end of one that was pending."""
-        return max(self._lines.free_at(line), term.expires_at + term.ttl_s)
 
     async def _lapse(self, key: FencingKey, held: HeldLease) -> None:
         with self._lines.at(key) as line:

@@ -307,7 +307,7 @@ class Leases:
             raise Capped(held.key, held.token, held.term.left_s(now))
         held.term, held.told, held.forgettable = term, False, False
         held.maybe_pending = False  # who renews it has been told of it
-        if not held.watched:
+        if term.expires_at < held.next_look_at:
             self._holdings.watch(held, term.expires_at)
         self.counts["renewed"] += 1
         if held.ran_out:

@@ -42,8 +42,8 @@ class HeldLease:
     """How many wait for its hand-over now."""
     lapses_at: float = math.inf
     """Until when a pending one has to be asked for again."""
-    watched: bool = False
-    """Whether its end is waited for."""
+    next_look_at: float = math.inf
+    """When it is looked after next, monotonic seconds; infinity: not that anybody knows."""
     told: bool = False
     """That it has run out."""
     ran_out: bool = False

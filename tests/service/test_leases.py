@@ -125,6 +125,22 @@ def test_expiry_is_told_once() -> None:
     play(main())
 
 
+def test_a_lease_that_ran_out_and_is_renewed_for_less_ends_in_time() -> None:
+    """Its end was found when the whole of its first time had passed once more: so long its job came back to nobody."""
+
+    async def main() -> None:
+        d = await desk()
+        lease = await d.acquire(ttl_s=3600)
+        await later(3601)
+        await d.leases.renew(J, lease.token, ttl_s=5)
+        await later(4.9)
+        assert len(d.ends) == 1
+        await later(0.2)
+        assert d.ends == [("j", 1, EventKind.EXPIRED)] * 2
+
+    play(main())
+
+
 def test_a_lease_lasts_while_it_is_held() -> None:
     """Not once it has run out, though it may still be renewed, and then lasts again; another's token has none; nor has
     one that is given up."""
