@@ -79,10 +79,11 @@ class Background:
         return future.result()
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Wait for farewells, cancel everything else, run `last`, and end the thread. Raises `RuntimeError` in it."""
+        """Wait for farewells, cancel everything else, run `last`, and end the thread. Called again it does nothing.
+        Raises `RuntimeError` in that thread."""
         self._not_from_within(last)
         with self._lock:
-            loop, thread, self._closed = self._loop, self._thread, True
+            loop, thread, self._loop, self._closed = self._loop, self._thread, None, True
         if loop is None or thread is None or self._process != os.getpid():
             last.close()
             return
@@ -90,7 +91,6 @@ class Background:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-        self._loop = None
 
     def _see_off(self, error: BaseException, farewell: Farewell | None) -> None:
         """Of who has gone away without hearing what became of his call. How that fares is nobody's concern."""

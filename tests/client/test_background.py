@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -158,3 +159,20 @@ def test_a_callback_that_closes_the_client() -> None:
         background.call(nothing())
     finally:
         background.close(nothing())
+
+
+def test_two_threads_that_close_it() -> None:
+    """The second one has nothing left to do, and does not cut the first one's short."""
+    background, closing, go_on = Background(), threading.Event(), threading.Event()
+    background.call(nothing())
+
+    async def last() -> None:
+        closing.set()
+        await asyncio.to_thread(go_on.wait, BOUND_S)
+
+    with ThreadPoolExecutor(1) as first:
+        closed = first.submit(background.close, last())
+        assert closing.wait(BOUND_S)
+        background.close(nothing())
+        go_on.set()
+        closed.result(BOUND_S)
