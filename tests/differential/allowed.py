@@ -104,12 +104,12 @@ def _misread(exchange: Exchange) -> bool:
 
 def _folder_in_place(exchange: Exchange) -> bool:
     uploading = exchange.step.operation in ("CreateMultipartUpload", "CompleteMultipartUpload")
-    refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
+    refused = exchange.through.status == 501 and b"and has a folder at " in exchange.through.body
     return uploading and refused and exchange.agree()
 
 
 def _versions_again(exchange: Exchange) -> bool:
-    refused = exchange.through.status == 501 and exchange.through.get(b"x-fencing-reason") == b"OperationNotFenced"
+    refused = exchange.through.status == 501 and b"Once versioning is enabled again" in exchange.through.body
     return exchange.step.operation == "PutBucketVersioning" and refused and exchange.agree()
 
 
