@@ -140,7 +140,7 @@ class Job:
     delivery: str = ""
     """Names the request that the last delivery answers."""
     error: str = ""
-    """Why the last attempt that failed has: what its worker said, or that he said nothing."""
+    """Why the last failed attempt failed: what its worker said, or that it was not heard of."""
     completion: Completion | None = None
     submission: str = ""
     """What the request that submitted it can be repeated by; empty for nothing."""

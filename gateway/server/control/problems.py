@@ -147,7 +147,7 @@ def no_such_call(error: web.HTTPException | None) -> web.Response:
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return _answer(405, "method-not-allowed", f"this path has {allowed}", {}, {"Allow": allowed})
-    return _answer(404, "not-found", "there is no such path; a name within one is not empty, and percent-encoded", {})
+    return _answer(404, "not-found", "there is no such path; a name in one must be percent-encoded, and not empty", {})
 
 
 def _refusal(error: FenceError) -> web.Response:

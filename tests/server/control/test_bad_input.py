@@ -149,7 +149,7 @@ async def test_a_key_that_cannot_be_meant(rig: Rig, raw: str, status: int, reaso
 async def test_a_name_that_makes_another_path(rig: Rig, target: str) -> None:
     """A job's name that a script has not set, or a slash as it is: the answer says what names have to be."""
     _, problem = await say(rig, f"{target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
-    assert problem["detail"] == "there is no such path; a name within one is not empty, and percent-encoded"
+    assert problem["detail"] == "there is no such path; a name in one must be percent-encoded, and not empty"
 
 
 @pytest.mark.parametrize(
