@@ -46,7 +46,7 @@ test: .venv/dev.stamp
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not services and not long" tests
 
 test-long: .venv/dev.stamp
-	$(PYTEST) -m long tests
+	$(PYTEST) --timeout=0 -m long tests
 
 test-services: .venv/dev.stamp .services/stamp
 	PATH="$(CURDIR)/.services/bin:$$PATH" $(PYTEST) $(SIDE_BY_SIDE) -m "services and not long" tests

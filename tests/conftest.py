@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from gateway.upstream.embedded import EmbeddedStore
 from tests.authority import Authority
 
 REGION = "us-east-1"
+
+# Tests that a script starts in the background ignore SIGINT, and with them would every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def s3_client(url: str, credentials: Credentials, **config: Any) -> Any:

@@ -307,9 +307,11 @@ def test_a_look_that_fails_takes_no_doubt_from_a_complete(status) -> None:
 
         r = await rig()
         upload_id, etag = await ready(r)
+        read = r.upstream.read
 
         async def failing(request, body=b""):
-            return MemoryResponse(status, [], b"")
+            of_folder = request.raw_key.endswith("/")
+            return await read(request, body) if of_folder else MemoryResponse(status, [], b"")
 
         r.upstream.read = failing
         r.upstream.faults = [Fault.LOST_DROPPED]
