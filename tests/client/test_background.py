@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -131,27 +133,14 @@ def test_a_frozen_process_notices_at_its_first_look(gateway: Served) -> None:
     assert "frozen" in told
 
 
-def test_a_callback_that_waits_for_the_gateway() -> None:
-    """It would wait for itself, and all heartbeats with it: it is told so instead."""
+@pytest.mark.parametrize("wait", [Background.call, Background.close], ids=["gateway", "end"])
+def test_a_callback_that_waits(wait: Callable[[Background, Coroutine[Any, Any, None]], None]) -> None:
+    """For the gateway or the client's end: it would wait for its own thread, and all heartbeats with it. It is told so
+    instead, and all goes on."""
     background = Background()
 
     async def callback() -> None:
-        background.call(nothing())
-
-    try:
-        with pytest.raises(RuntimeError, match="must not wait"):
-            background.submit(callback()).result(BOUND_S)
-        background.call(nothing())
-    finally:
-        background.close(nothing())
-
-
-def test_a_callback_that_closes_the_client() -> None:
-    """It would wait for its own thread to end: it is told so instead, and all goes on."""
-    background = Background()
-
-    async def callback() -> None:
-        background.close(nothing())
+        wait(background, nothing())
 
     try:
         with pytest.raises(RuntimeError, match="must not wait"):
