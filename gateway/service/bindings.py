@@ -158,6 +158,7 @@ class Bindings:
             self._look_at(key)
 
     def _look_at(self, key: FencingKey) -> None:
+        """Also of a key without uploads, where the store has failed: to look at its floor is to learn of it."""
         self._wanted.add(key)
         self._wake.set()
 
